@@ -10,6 +10,7 @@ use striate_meta::records::{Bucket, Origin};
 use striate_meta::{Row, keys};
 use striate_s3::KeyStore;
 
+use crate::failures::FailingOrigin;
 use crate::origin_bucket::OriginBucket;
 
 /// Interval after which all buckets are read again, even without a notification.
@@ -34,6 +35,17 @@ impl Buckets {
     pub(crate) fn has(&self, bucket: &str) -> bool {
         let table = self.table.read();
         !table.is_empty() && table.contains_key(bucket)
+    }
+
+    /// Returns the buckets whose origins do not answer, in the order of their names.
+    pub(crate) fn failing(&self) -> Vec<FailingOrigin> {
+        let now = self.client.runtime().now();
+        let table = self.table.read();
+        let views =
+            table.iter().filter_map(|(name, origin)| origin.failures.view(now, name, &origin.endpoint));
+        let mut failing: Vec<FailingOrigin> = views.collect();
+        failing.sort_by(|a, b| a.bucket.cmp(&b.bucket));
+        failing
     }
 
     /// Records the origin that a bucket's row names, and returns it.

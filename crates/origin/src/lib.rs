@@ -7,7 +7,7 @@
 //!
 //! - [`service`]: the gateway's requests for such buckets.
 //! - [`buckets`]: which buckets these are; [`origin_bucket`]: one of them.
-//! - [`upstream`]: requests to origins.
+//! - [`upstream`]: requests to origins; [`failures`]: whether these answer.
 //! - [`head`]: what an origin reports of an object; [`known_objects`]: known objects; [`evicted`]: names of objects that
 //!   were evicted from these; [`fences`]: what invalidates them.
 //! - [`read_request`]: what a read requests; [`finding`]: finds it; [`get`]: GET and HEAD; [`batch`], [`batch_put`]:
@@ -24,6 +24,7 @@ mod buckets;
 mod counts;
 mod evicted;
 mod explain;
+mod failures;
 mod fences;
 mod finding;
 mod forward;
@@ -40,4 +41,5 @@ mod write_through;
 
 pub use counts::OriginCounts;
 pub use explain::ObjectExplanation;
+pub use failures::FailingOrigin;
 pub use service::Origins;

@@ -9,6 +9,8 @@ use striate_s3::KeyStore;
 use striate_s3_client::Signer;
 use striate_stripe::MemoryBlock;
 
+use crate::failures::Failures;
+
 /// Block length in bytes of an origin whose record has none.
 const USUAL_BLOCK_LEN: u32 = 4 << 20;
 
@@ -26,6 +28,7 @@ pub(crate) struct OriginBucket {
     pub(crate) block_len: u64,
     /// Distinguishes this bucket from others of the same name.
     pub(crate) id: [u8; 16],
+    pub(crate) failures: Failures,
 }
 
 /// Context under which a secret is sealed.
@@ -58,6 +61,7 @@ impl OriginBucket {
             ttl: Duration::from_millis(record.ttl_ms),
             block_len: if record.block_len == 0 { USUAL_BLOCK_LEN } else { record.block_len }.into(),
             id,
+            failures: Failures::default(),
         })
     }
 
@@ -113,6 +117,7 @@ mod tests {
             ttl: Duration::ZERO,
             block_len,
             id: [id; 16],
+            failures: Failures::default(),
         }
     }
 

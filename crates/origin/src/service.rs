@@ -15,6 +15,7 @@ use striate_s3::{KeyStore, RemoteBody, RemoteBuckets, RemoteRequest};
 
 use crate::buckets::Buckets;
 use crate::counts::OriginCounts;
+use crate::failures::FailingOrigin;
 use crate::fences::Fences;
 use crate::known_objects::KnownObjects;
 use crate::origin_bucket::{OriginBucket, sealed_as};
@@ -73,6 +74,11 @@ impl Origins {
     /// Counters of requests to origins.
     pub fn counts(&self) -> &OriginCounts {
         &self.shared.upstream.counts
+    }
+
+    /// Returns the buckets whose origins do not answer now, as this gateway's last requests found.
+    pub fn failing(&self) -> Vec<FailingOrigin> {
+        self.shared.buckets.failing()
     }
 
     /// Follows the rows of buckets and removes fences that are no longer needed, until the task is dropped.

@@ -83,15 +83,16 @@ impl Upstream {
             let answer = match self.runtime.timeout(ANSWER_WITHIN, sending).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    Err(failed(origin, format!("it has not answered within {} s", ANSWER_WITHIN.as_secs())))
+                    let reason = format!("it has not answered within {} s", ANSWER_WITHIN.as_secs());
+                    self.note_failure(origin, reason.clone());
+                    Err(failed(origin, reason))
                 }
             };
             let error = match answer {
                 Ok(answer) if !is_failure(answer.status()) => return Ok(answer),
-                Ok(answer) => failed(origin, format!("it answers {}", answer.status())),
+                Ok(answer) => failed(origin, refusal(answer.status())),
                 Err(error) => error,
             };
-            add(&self.counts.failures, 1);
             attempt += 1;
             if attempt == ATTEMPTS {
                 return Err(error);
@@ -144,6 +145,40 @@ impl Upstream {
         ask: OriginRequest<'_>,
         body: RemoteBody,
     ) -> Result<Response<Incoming>, ClientError> {
+        let request = self.signed(origin, ask, &body)?;
+        add(&self.counts.requests, 1);
+        let broken = BrokenBody::default();
+        let answer = match self.client.request(request.map(|()| outgoing(body, broken.clone()))).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                // That the sender's bytes broke off is not the origin's failure.
+                if let Some(reason) = broken.lock().take() {
+                    return Err(ClientError::Body(reason));
+                }
+                let reason = chain(&error);
+                self.note_failure(origin, reason.clone());
+                return Err(failed(origin, reason));
+            }
+        };
+        match is_failure(answer.status()) {
+            true => self.note_failure(origin, refusal(answer.status())),
+            false => origin.failures.end(),
+        }
+        Ok(answer)
+    }
+
+    fn note_failure(&self, origin: &OriginBucket, reason: String) {
+        add(&self.counts.failures, 1);
+        origin.failures.add(self.runtime.now(), reason);
+    }
+
+    /// The request, signed, without its body.
+    fn signed(
+        &self,
+        origin: &OriginBucket,
+        ask: OriginRequest<'_>,
+        body: &RemoteBody,
+    ) -> Result<Request<()>, ClientError> {
         let mut request = Request::new(());
         *request.method_mut() = ask.method;
         *request.uri_mut() = uri(origin, ask.key, ask.query)?;
@@ -152,7 +187,7 @@ impl Upstream {
             request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::try_from(host).map_err(|error| unusable(origin, error))?);
-        let len = match &body {
+        let len = match body {
             RemoteBody::Held(bytes) => bytes.len() as u64,
             RemoteBody::Streamed { len, .. } => *len,
         };
@@ -161,20 +196,14 @@ impl Upstream {
             request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(len));
         }
         if let Some(signer) = &origin.signer {
-            let payload = match &body {
+            let payload = match body {
                 RemoteBody::Held(bytes) => Payload::Bytes(bytes),
                 RemoteBody::Streamed { .. } => Payload::Unsigned,
             };
             let signed = signer.sign(&mut request, payload, self.runtime.wall_time());
             signed.map_err(|error| ClientError::InvalidRequest(error.to_string()))?;
         }
-        add(&self.counts.requests, 1);
-        let broken = BrokenBody::default();
-        let request = request.map(|()| outgoing(body, broken.clone()));
-        self.client.request(request).await.map_err(|error| match broken.lock().take() {
-            Some(reason) => ClientError::Body(reason),
-            None => failed(origin, chain(&error)),
-        })
+        Ok(request)
     }
 }
 
@@ -224,6 +253,11 @@ fn unusable(origin: &OriginBucket, error: impl std::fmt::Display) -> ClientError
 
 pub(crate) fn failed(origin: &OriginBucket, reason: String) -> ClientError {
     ClientError::Origin { endpoint: origin.endpoint.clone(), reason }
+}
+
+/// Says that an origin failed by its status.
+fn refusal(status: StatusCode) -> String {
+    format!("it answers {status}")
 }
 
 /// The text of an error and its causes.

@@ -397,6 +397,7 @@ mod tests {
         assert!(text.contains("striate_cache_read_bytes_total{served=\"hit\"} 8"));
         assert!(text.contains("striate_origin_bytes_total 5"));
         assert!(text.contains("striate_origin_cached_writes_total 6"));
+        assert!(text.contains("striate_origins_failing 0"));
         assert!(text.contains("striate_memory_site_up{site=\"7\",rack=\"\"} 1"));
         assert!(text.contains("striate_memory_site_other_bytes{site=\"7\",rack=\"\"} 11"));
         assert!(text.contains("striate_memory_site_deleted_total{site=\"7\",rack=\"\"} 12"));

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use striate_client::ReadExplanation;
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile, StorageClass};
 
-pub use self::cache::{CacheState, MemorySiteState, OriginState, ServedState};
+pub use self::cache::{CacheState, FailingOriginState, MemorySiteState, OriginState, ServedState};
 pub use self::packing::{
     CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
 };
@@ -153,9 +153,13 @@ pub struct Capacity {
 }
 
 impl Status {
-    /// Removes the names of objects and of volatile buckets, which not all who may read the figures may see.
+    /// Removes the names of objects and buckets, which not all who may read the figures may see.
     pub fn hide_names(&mut self) {
         self.cache.iter_mut().for_each(|cache| cache.volatile_buckets.clear());
+        self.origins
+            .iter_mut()
+            .flat_map(|origins| &mut origins.failing)
+            .for_each(|origin| origin.bucket.clear());
         self.movement
             .iter_mut()
             .flat_map(|movement| &mut movement.hottest)

@@ -100,11 +100,23 @@ pub(super) fn gone(cache: &CacheState) -> Option<String> {
 
 /// Formats the first few volatile buckets; `None` if there are none.
 pub(super) fn volatile(cache: &CacheState) -> Option<String> {
+    let names = cache.volatile_buckets.iter().map(String::as_str);
+    Some(format!("{}: in memory only", first_few(names)?))
+}
+
+/// Formats the first few buckets whose origins do not answer; `None` if all do.
+pub(super) fn failing(origins: &OriginState) -> Option<String> {
+    let names = origins.failing.iter().map(|origin| origin.bucket.as_str());
+    Some(format!("{}: the other store does not answer", first_few(names)?))
+}
+
+/// Lists the first few of some names; `None` if there are none.
+fn first_few<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Option<String> {
     const SHOWN: usize = 8;
-    let buckets = &cache.volatile_buckets;
-    let names: Vec<String> = buckets.iter().take(SHOWN).map(|name| printable(name)).collect();
-    let more = if buckets.len() > SHOWN { " and others" } else { "" };
-    (!buckets.is_empty()).then(|| format!("{}{more}: in memory only", names.join(", ")))
+    let count = names.len();
+    let shown: Vec<String> = names.take(SHOWN).map(printable).collect();
+    let more = if count > SHOWN { " and others" } else { "" };
+    (count > 0).then(|| format!("{}{more}", shown.join(", ")))
 }
 
 /// Formats the requests to origins: `120 requests (2 failed), 56 MiB; 30 revalidations, 1 changed, 3 written through
@@ -125,7 +137,17 @@ pub(super) fn origins(origins: &OriginState) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::messages::ServedState;
+    use crate::admin::messages::{FailingOriginState, ServedState};
+
+    #[test]
+    fn buckets_whose_origins_do_not_answer_are_named() {
+        let mut state = OriginState::default();
+        assert_eq!(failing(&state), None);
+        let named = |name: u32| FailingOriginState { bucket: format!("b{name}"), ..Default::default() };
+        state.failing = (1..=9).map(named).collect();
+        let line = failing(&state).unwrap();
+        assert!(line.starts_with("b1, b2,") && line.contains("b8 and others: the other store"), "{line}");
+    }
 
     #[test]
     fn a_line_says_how_much_came_from_memory() {

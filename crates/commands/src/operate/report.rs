@@ -154,6 +154,8 @@ fn work(status: &Status) -> String {
     }
     if let Some(origins) = &status.origins {
         rows.push(vec!["origins".to_owned(), super::cache::origins(origins)]);
+        let failing = super::cache::failing(origins);
+        rows.extend(failing.map(|line| vec!["failing origins".to_owned(), line]));
     }
     if let Some(copies) = status.copies.filter(|copies| copies.budget_bytes > 0 || copies.copies > 0) {
         rows.push(vec!["hot copies".to_owned(), super::pack::copies_line(&copies)]);

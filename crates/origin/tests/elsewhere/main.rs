@@ -13,6 +13,7 @@ mod store;
 mod writes;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -386,6 +387,28 @@ async fn bytes_that_an_origin_denies_are_denied_though_the_object_is_known() {
     world.store.set_faults(Faults { denied: Some("k"), ..Faults::default() });
     let error = gateway.ask(Method::GET, "k", &[], none()).await.unwrap_err();
     assert!(matches!(error, ClientError::OriginDenied { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_origin_fails_from_the_third_failure_in_a_row_until_it_answers() {
+    let world = World::new(0).await;
+    let gateway = world.gateway(LONG).await;
+    let ask = async |method: Method, key: &'static str| gateway.ask(method, key, &[], none()).await;
+    world.store.set_faults(Faults { unavailable: 1_000, ..Faults::default() });
+    for _ in 0..2 {
+        assert!(gateway.origins.failing().is_empty());
+        assert_eq!(ask(Method::DELETE, "k").await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    ask(Method::GET, "other").await.unwrap_err();
+    let failing = gateway.origins.failing();
+    let [origin] = failing.as_slice() else { panic!("{failing:?}") };
+    assert_eq!((origin.bucket.as_str(), origin.endpoint == world.store.endpoint), (BUCKET, true));
+    assert_eq!((origin.requests, origin.since > origin.last), (5, true));
+    assert!(origin.reason.contains("503"), "{}", origin.reason);
+    assert_eq!(gateway.origins.counts().failures.load(Ordering::Relaxed), 5);
+    world.store.set_faults(Faults::default());
+    assert_eq!(ask(Method::GET, "absent").await.unwrap().status(), StatusCode::NOT_FOUND);
+    assert!(gateway.origins.failing().is_empty());
 }
 
 #[tokio::test]

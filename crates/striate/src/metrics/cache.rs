@@ -107,6 +107,11 @@ pub(super) fn render_origins(page: &mut Page, origins: Option<&OriginState>) {
             origins.uncached_writes,
         ),
     ]);
+    page.gauges(&[(
+        "striate_origins_failing",
+        "Buckets whose origin does not answer: the last requests to it all failed.",
+        origins.failing.len(),
+    )]);
 }
 
 /// Reads a figure of a memory site.

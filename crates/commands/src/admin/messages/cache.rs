@@ -56,6 +56,26 @@ pub struct OriginState {
     /// Writes that were not cached because memory for bodies was short.
     #[serde(default)]
     pub uncached_writes: u64,
+    /// Buckets whose origins do not answer now.
+    #[serde(default)]
+    pub failing: Vec<FailingOriginState>,
+}
+
+/// A bucket whose origin does not answer, as the last requests of the replying process found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingOriginState {
+    /// Name of the bucket. Empty if names must not be shown.
+    pub bucket: String,
+    /// Endpoint of the origin.
+    pub endpoint: String,
+    /// Requests that failed since the origin last answered.
+    pub requests: u64,
+    /// Seconds since the first of them failed.
+    pub since_s: u64,
+    /// Seconds since the last of them failed.
+    pub last_s_ago: u64,
+    /// Why the last of them failed, as text.
+    pub reason: String,
 }
 
 /// A site of the memory tier.

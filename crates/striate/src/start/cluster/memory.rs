@@ -4,9 +4,12 @@ use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
 use striate_cache::ReadOutcome;
-use striate_commands::admin::messages::{CacheState, MemorySiteState, OriginState, ServedState};
+use striate_commands::admin::messages::{
+    CacheState, FailingOriginState, MemorySiteState, OriginState, ServedState,
+};
 use striate_core::{Profile, SiteId, Tier};
 use striate_meta::records;
+use striate_origin::FailingOrigin;
 use striate_site::{BlockKeeper, CacheView};
 
 use super::Cluster;
@@ -54,9 +57,11 @@ impl Cluster {
         buckets.into_iter().filter(is_volatile).map(|bucket| bucket.name).collect()
     }
 
-    /// Returns the counts of requests to other S3 stores; `None` if there were none.
+    /// Returns the counts of requests to other S3 stores, and those that do not answer; `None` if there were no
+    /// requests.
     pub(super) fn origin_state(&self) -> Option<OriginState> {
-        let counts = self.inner.services.origins.counts();
+        let origins = &self.inner.services.origins;
+        let counts = origins.counts();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let state = OriginState {
             requests: count(&counts.requests),
@@ -68,6 +73,7 @@ impl Cluster {
             passed_by: count(&counts.passed_by),
             cached_writes: count(&counts.cached_writes),
             uncached_writes: count(&counts.uncached_writes),
+            failing: origins.failing().into_iter().map(failing_state).collect(),
         };
         (state != OriginState::default()).then_some(state)
     }
@@ -97,6 +103,17 @@ impl Cluster {
 fn is_volatile(bucket: &records::Bucket) -> bool {
     let is_in_memory = |profile: Profile| profile.tier == Tier::Memory;
     bucket.origin.is_none() && bucket.profile.parse().is_ok_and(is_in_memory)
+}
+
+fn failing_state(origin: FailingOrigin) -> FailingOriginState {
+    FailingOriginState {
+        bucket: origin.bucket,
+        endpoint: origin.endpoint,
+        requests: origin.requests,
+        since_s: origin.since.as_secs(),
+        last_s_ago: origin.last.as_secs(),
+        reason: origin.reason,
+    }
 }
 
 fn site_state(site: Option<u32>, row: &records::Site, view: Option<CacheView>) -> MemorySiteState {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use striate_commands::admin::messages::{
-    Capacity, DEBT_COUNT_LIMIT, MirrorState, PackingState, PlacementState, RepairState, SiteState, Status,
+    Capacity, DEBT_COUNT_LIMIT, FailingOriginState, MirrorState, PackingState, PlacementState, RepairState,
+    SiteState, Status,
 };
 use striate_control::Members;
 use striate_core::SiteId;
@@ -79,7 +80,12 @@ impl Cluster {
         let stripes = self.inner.services.client.stripes();
         let unsuited = striate_control::cold_warnings(stripes).await.unwrap_or_default();
         let homeless = if has_memory_sites { 0 } else { self.volatile_buckets().await.len() };
-        unsuitable(&unsuited).into_iter().chain(without_memory(homeless)).collect()
+        let failing = self.origin_state().unwrap_or_default().failing;
+        unsuitable(&unsuited)
+            .into_iter()
+            .chain(without_memory(homeless))
+            .chain(unanswered(&failing))
+            .collect()
     }
 
     /// Returns the warnings about drains that may not end. Metadata that cannot be read is reported elsewhere.
@@ -308,6 +314,26 @@ fn without_memory(volatile_buckets: usize) -> Option<String> {
     ))
 }
 
+/// Warns of each store that does not answer as an origin, without the names of buckets, which not everybody may see.
+fn unanswered(failing: &[FailingOriginState]) -> Vec<String> {
+    let mut latest: BTreeMap<&str, &FailingOriginState> = BTreeMap::new();
+    for origin in failing {
+        let known = latest.entry(&origin.endpoint).or_insert(origin);
+        if origin.last_s_ago < known.last_s_ago {
+            *known = origin;
+        }
+    }
+    let warning =
+        |FailingOriginState { endpoint, requests, since_s, last_s_ago, reason, .. }: &FailingOriginState| {
+            format!(
+                "the origin {endpoint} does not answer: the last {requests} requests to it failed, the first {since_s} s ago \
+             and the last {last_s_ago} s ago: {reason}; see that it runs and that this machine reaches it. Until it answers \
+             a request, only reads of what is in memory succeed"
+            )
+        };
+    latest.into_values().map(warning).collect()
+}
+
 fn replace_hint(what: &str, path: &str) -> String {
     format!("{what}; `striate disk replace {path}`")
 }
@@ -360,6 +386,29 @@ mod tests {
         assert_eq!(two, one.clone() + more);
         let others = line(vec![of("archive", &[all_racks]), of("logs", &[all_racks])]).unwrap();
         assert!(others.contains("archive and 1 more: wide") && others.ends_with(more), "{others}");
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_warned_of_once_as_it_was_last_asked() {
+        let failing = |bucket: &str, endpoint: &str, last_s_ago| FailingOriginState {
+            bucket: bucket.to_owned(),
+            endpoint: endpoint.to_owned(),
+            requests: 3,
+            since_s: 60,
+            last_s_ago,
+            reason: "connection refused".to_owned(),
+        };
+        let of =
+            [failing("secret", "http://a", 9), failing("hidden", "http://a", 4), failing("b", "http://b", 7)];
+        let warnings = unanswered(&of);
+        let [first, second] = warnings.as_slice() else { panic!("{warnings:?}") };
+        assert!(
+            first.contains("http://a") && first.contains("the last 4 s ago: connection refused"),
+            "{first}"
+        );
+        assert!(second.contains("http://b") && second.contains("the first 60 s ago"), "{second}");
+        assert!(!first.contains("hidden") && !first.contains("secret"), "{first}");
+        assert!(unanswered(&[]).is_empty());
     }
 
     #[test]
