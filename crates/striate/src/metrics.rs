@@ -348,6 +348,7 @@ mod tests {
             movement: None,
             scrub: Some(ScrubState::default()),
             packing: Some(PackingState { unreadable_groups: 2, ..PackingState::default() }),
+            sealed: None,
             copies: Some(CopiesState { copies: 3, ..CopiesState::default() }),
             cache: Some(CacheState {
                 sites: vec![MemorySiteState {

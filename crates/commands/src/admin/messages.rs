@@ -26,7 +26,7 @@ use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile, StorageClas
 
 pub use self::cache::{CacheState, FailingOriginState, MemorySiteState, OriginState, ServedState};
 pub use self::packing::{
-    CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
+    CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState, SealedTotals,
 };
 
 /// Why a request was refused.
@@ -70,6 +70,9 @@ pub struct Status {
     /// State of packing; `None` if no process has started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packing: Option<PackingState>,
+    /// Cold data of all buckets; `None` if nothing is cold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<SealedTotals>,
     /// Copies of the most-read partitions; `None` if no process has started them.
     #[serde(default)]
     pub copies: Option<CopiesState>,

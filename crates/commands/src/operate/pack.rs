@@ -10,7 +10,7 @@ use super::report::{cells, counted, printable, table, time};
 use super::{number, show};
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
-    CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState,
+    CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState, SealedTotals,
 };
 use crate::args::PackCommand;
 use crate::failure::{Failure, Outcome};
@@ -294,6 +294,25 @@ pub(super) fn line(packing: &PackingState) -> String {
     line
 }
 
+/// Formats the line of `striate status` on cold data: `62 of 64 cold stripes sealed, 1 in part; 8 partitions waiting: rack7
+/// can supply 2 of 4`
+pub(super) fn sealed_line(totals: &SealedTotals) -> String {
+    let SealedTotals { cold_stripes, sealed_stripes, half_sealed, waiting, waiting_buckets, held_up } =
+        totals;
+    let mut line = format!(
+        "{sealed_stripes} of {} sealed, {half_sealed} in part; {} waiting",
+        counted(*cold_stripes, "cold stripe"),
+        counted(*waiting, "partition")
+    );
+    if let Some(reason) = held_up {
+        write!(line, ": {}", printable(reason)).expect("writing to a string");
+    }
+    if *waiting_buckets > 1 {
+        write!(line, "; in {waiting_buckets} buckets (`striate pack status`)").expect("writing to a string");
+    }
+    line
+}
+
 /// Formats the output of `striate pack run`.
 fn packed(report: &Value) -> String {
     let progress = &report["progress"];
@@ -526,6 +545,25 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_status_says_what_is_sealed_of_all_buckets_and_why_most_of_the_rest_waits() {
+        let bucket = |sealed_stripes, waiting, reason: &str| SealedState {
+            cold_stripes: 32,
+            sealed_stripes,
+            half_sealed: 1,
+            waiting,
+            held_up: (waiting > 0).then(|| reason.to_owned()),
+            ..SealedState::default()
+        };
+        let line = |buckets: &[SealedState]| SealedTotals::of(buckets).map(|totals| sealed_line(&totals));
+        assert_eq!(line(&[SealedState::default()]), None);
+        let one = [bucket(30, 8, "rack7 can supply 2 of 4"), bucket(32, 0, "")];
+        let text = "62 of 64 cold stripes sealed, 2 in part; 8 partitions waiting: rack7 can supply 2 of 4";
+        assert_eq!(line(&one).unwrap(), text);
+        let two = line(&[bucket(31, 4, "too few racks"), one[0].clone()]).unwrap();
+        assert!(two.contains("12 partitions waiting: rack7 can supply 2 of 4; in 2 buckets"), "{two}");
     }
 
     #[test]

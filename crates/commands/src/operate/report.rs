@@ -142,6 +142,9 @@ fn work(status: &Status) -> String {
     if let Some(packing) = &status.packing {
         rows.push(vec!["packing".to_owned(), super::pack::line(packing)]);
     }
+    if let Some(sealed) = &status.sealed {
+        rows.push(vec!["cold data".to_owned(), super::pack::sealed_line(sealed)]);
+    }
     if let Some(cache) = &status.cache {
         rows.push(vec!["cache".to_owned(), super::cache::line(cache)]);
         rows.push(vec!["its memory".to_owned(), super::cache::memory(cache)]);

@@ -141,3 +141,39 @@ pub struct SealedState {
     #[serde(default)]
     pub emptied: u64,
 }
+
+/// The cold data of all buckets, and the part of it that is sealed into wide stripes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedTotals {
+    /// Number of cold stripes.
+    pub cold_stripes: u64,
+    /// Number of cold stripes whose partitions are all in wide stripes.
+    pub sealed_stripes: u64,
+    /// Number of cold stripes of which only some partitions are in wide stripes.
+    pub half_sealed: u64,
+    /// Number of cold partitions that wait for others.
+    pub waiting: u64,
+    /// Number of buckets in which partitions wait.
+    pub waiting_buckets: u64,
+    /// Why they wait in the bucket where most of them do.
+    pub held_up: Option<String>,
+}
+
+impl SealedTotals {
+    /// Returns the sum over buckets; `None` if nothing in them is cold.
+    pub fn of<'a>(buckets: impl IntoIterator<Item = &'a SealedState>) -> Option<Self> {
+        let (mut sum, mut most_waiting) = (Self::default(), 0);
+        for bucket in buckets {
+            sum.cold_stripes += bucket.cold_stripes;
+            sum.sealed_stripes += bucket.sealed_stripes;
+            sum.half_sealed += bucket.half_sealed;
+            sum.waiting += bucket.waiting;
+            sum.waiting_buckets += u64::from(bucket.waiting > 0);
+            if bucket.waiting > most_waiting && bucket.held_up.is_some() {
+                most_waiting = bucket.waiting;
+                sum.held_up.clone_from(&bucket.held_up);
+            }
+        }
+        (sum != Self::default()).then_some(sum)
+    }
+}

@@ -67,6 +67,7 @@ impl Cluster {
             movement,
             scrub,
             packing,
+            sealed: self.sealed_totals().await.unwrap_or_default(),
             copies,
             cache,
             origins: self.origin_state(),

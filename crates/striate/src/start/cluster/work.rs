@@ -3,7 +3,7 @@
 use striate_commands::admin::messages::{
     CopiesState, GiverState, HotBlockState, ImbalanceSample, MovementState, MovesState, PackFigures,
     PackedBucket, PackingState, PackingStatus, RepairState, ScrubCounts, ScrubState, SealedState,
-    SilentState,
+    SealedTotals, SilentState,
 };
 use striate_core::StripeId;
 use striate_meta::{MetaError, RowPages, ScanRange, keys, records};
@@ -54,7 +54,6 @@ impl Cluster {
     /// # Errors
     /// If the metadata cannot be read.
     pub async fn packing(&self, bucket: Option<&str>) -> Result<PackingStatus, MetaError> {
-        let now = self.inner.runtime.wall_time().as_millis() as u64;
         let packing = self.work().await?.packing;
         let range = match bucket {
             Some(name) => {
@@ -64,6 +63,20 @@ impl Cluster {
             }
             None => ScanRange::prefix(keys::PACKED_BUCKETS),
         };
+        Ok(PackingStatus { packing, buckets: self.packed_buckets(range).await? })
+    }
+
+    /// Returns the cold data of all buckets; `None` if nothing is cold.
+    ///
+    /// # Errors
+    /// If the metadata cannot be read.
+    pub(super) async fn sealed_totals(&self) -> Result<Option<SealedTotals>, MetaError> {
+        let buckets = self.packed_buckets(ScanRange::prefix(keys::PACKED_BUCKETS)).await?;
+        Ok(SealedTotals::of(buckets.iter().filter_map(|bucket| bucket.sealed.as_ref())))
+    }
+
+    async fn packed_buckets(&self, range: ScanRange) -> Result<Vec<PackedBucket>, MetaError> {
+        let now = self.inner.runtime.wall_time().as_millis() as u64;
         let (mut pages, mut buckets) = (RowPages::new(range, PAGE), Vec::new());
         while let Some(page) = pages.next(&*self.inner.services.meta).await? {
             for row in &page {
@@ -71,7 +84,7 @@ impl Cluster {
                 buckets.push(packed_bucket(name, row.record()?, now));
             }
         }
-        Ok(PackingStatus { packing, buckets })
+        Ok(buckets)
     }
 }
 
