@@ -149,7 +149,12 @@ impl Client {
     }
 
     /// Checks that a bucket with its objects there, of this profile, may have such a packing setting.
-    fn check_packing(&self, packing: Packing, home: Home, profile: &Profile) -> Result<(), ClientError> {
+    pub(crate) fn check_packing(
+        &self,
+        packing: Packing,
+        home: Home,
+        profile: &Profile,
+    ) -> Result<(), ClientError> {
         if self.inner.stripes.formats().records < PACKED {
             let reason = "older programs would lose the bucket's setting of packing; run `striate admin upgrade finalize` first";
             return Err(ClientError::InvalidArgument(reason.to_owned()));

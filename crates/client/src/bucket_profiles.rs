@@ -61,31 +61,6 @@ pub(crate) fn change_classes(classes: &mut Vec<ClassProfile>, settings: &[ClassS
 }
 
 impl Client {
-    /// Sets how a bucket's cold data is sealed; `None` stops sealing. Data that is already sealed stays so.
-    ///
-    /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] when wide stripes of that profile do not fit, and
-    /// for a bucket whose objects are not on the store's disks.
-    pub async fn set_cold(&self, name: &str, cold: Option<ColdSetting>) -> Result<(), ClientError> {
-        if let Some(cold) = &cold {
-            self.check_cold(cold, self.home_of(&self.bucket(name).await?)?)?;
-        }
-        let record = cold.as_ref().map(cold_record);
-        self.update_bucket(name, |bucket| bucket.cold.clone_from(&record)).await.map(drop)
-    }
-
-    /// Sets the profiles of storage classes in a bucket; classes not named stay as they are. Existing objects keep
-    /// their profiles until they are copied.
-    ///
-    /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for a profile that does not fit the store, and
-    /// for a bucket whose objects are not on the store's disks.
-    pub async fn set_classes(&self, name: &str, settings: &[ClassSetting]) -> Result<(), ClientError> {
-        let bucket = self.bucket(name).await?;
-        self.check_classes(settings, self.home_of(&bucket)?)?;
-        self.update_bucket(name, |bucket| change_classes(&mut bucket.classes, settings)).await.map(drop)
-    }
-
     /// Checks that cold data can be sealed this way on the present racks.
     pub(crate) fn check_cold(&self, cold: &ColdSetting, home: Home) -> Result<(), ClientError> {
         self.check_formats()?;

@@ -12,6 +12,7 @@ pub mod object;
 
 mod blocks;
 mod bucket;
+mod bucket_change;
 mod bucket_profiles;
 mod client;
 mod commit;
@@ -40,6 +41,7 @@ mod uncommitted_memory;
 mod walk;
 
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
+pub use bucket_change::{BucketChange, SettingChange};
 pub use client::Client;
 pub use condition::{check_read, resolve_range, wanted_range};
 pub use digest::RunningChecksum;

@@ -16,6 +16,7 @@ use bytesize::ByteSize;
 use futures::future::LocalBoxFuture;
 use serde::Serialize;
 use serde_json::Value;
+use striate_client::SettingChange;
 use striate_core::{CodeSpec, Profile, Tier};
 use striate_plan::cache::splits::MOST_DATA_SPLITS;
 use striate_runtime::Runtime;
@@ -225,8 +226,10 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             AdminClient::find(runtime, &admin)?.delete(&format!("/v1/buckets/{name}")).await?;
         }
         BucketCommand::Set { name, pack, cold, keep_cold_as_it_is, admin } => {
+            let wish = bucket_change(pack, &cold, keep_cold_as_it_is);
             let server = AdminClient::find(runtime, &admin)?;
-            set_bucket(&server, &name, pack, &cold, keep_cold_as_it_is).await?;
+            let bucket: BucketInfo = server.post(&format!("/v1/buckets/{name}"), &wish).await?;
+            print!("{}", report::bucket(&bucket));
         }
         BucketCommand::Info { name, json, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
@@ -266,27 +269,16 @@ async fn create_bucket(server: &AdminClient, wish: &NewBucket) -> Outcome {
     Ok(())
 }
 
-/// Changes the settings of a bucket that the arguments name, and prints the bucket.
-async fn set_bucket(
-    server: &AdminClient,
-    name: &str,
-    pack: Option<BucketPacking>,
-    cold: &ColdArgs,
-    keep_cold_as_it_is: bool,
-) -> Outcome {
-    let (cold, classes) = (cold.setting(), cold.classes());
-    let path = format!("/v1/buckets/{name}");
-    if let Some(BucketPacking(packing)) = pack {
-        let _set: BucketInfo = server.post(&path, &SetBucket { packing }).await?;
+/// Returns the change of a bucket that the arguments name.
+fn bucket_change(pack: Option<BucketPacking>, cold: &ColdArgs, keep_cold_as_it_is: bool) -> SetBucket {
+    SetBucket {
+        packing: pack.map(|BucketPacking(packing)| packing.into()),
+        cold: match keep_cold_as_it_is {
+            true => Some(SettingChange::Clear),
+            false => cold.setting().map(SettingChange::Set),
+        },
+        classes: cold.classes(),
     }
-    if cold.is_some() || keep_cold_as_it_is {
-        let _set: BucketInfo = server.post(&format!("{path}/cold"), &cold).await?;
-    }
-    if !classes.is_empty() {
-        let _set: BucketInfo = server.post(&format!("{path}/classes"), &classes).await?;
-    }
-    print!("{}", report::bucket(&server.get::<BucketInfo>(&path).await?));
-    Ok(())
 }
 
 /// Returns the origin of a new bucket, if the arguments name one.

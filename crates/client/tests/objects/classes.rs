@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use striate_client::{
-    ClassSetting, ClientError, ClientOptions, ColdSetting, CompleteUpload, CompletedPart, CopyRequest,
-    CreateBucket, CreateUpload, UploadPartRequest,
+    BucketChange, ClassSetting, ClientError, ClientOptions, ColdSetting, CompleteUpload, CompletedPart,
+    CopyRequest, CreateBucket, CreateUpload, SettingChange, UploadPartRequest,
 };
 use striate_core::formats::WIDE;
 use striate_core::{Formats, FormatsInForce, Packing, Profile, StorageClass};
@@ -261,6 +261,25 @@ fn profiles_of_classes_that_do_not_fit_are_refused() {
         assert!(old.client.stripes().formats().records < WIDE);
         let error = old.client.set_classes(BUCKET, &[setting(standard, "rs(2,1)")]).await.unwrap_err();
         assert!(error.to_string().contains("finalize"), "{error}");
+    });
+}
+
+#[test]
+fn of_several_settings_all_are_changed_or_none() {
+    in_virtual_time(37, async |runtime| {
+        let cluster = open(runtime).await;
+        let before = cluster.client.bucket(BUCKET).await.unwrap();
+        let change = |profile: &str| BucketChange {
+            packing: Some(SettingChange::Set(Packing::Off)),
+            classes: vec![setting(StorageClass::OnezoneIa, profile)],
+            ..BucketChange::default()
+        };
+        let error = cluster.client.change_bucket(BUCKET, change("rs(6,2)")).await.unwrap_err();
+        assert!(error.to_string().contains("needs 8 sites"), "{error}");
+        assert_eq!(cluster.client.bucket(BUCKET).await.unwrap(), before);
+        cluster.client.change_bucket(BUCKET, change("rs(2,1)")).await.unwrap();
+        let after = cluster.client.bucket(BUCKET).await.unwrap();
+        assert_eq!((after.packing.as_str(), after.classes.len()), ("off", before.classes.len() + 1));
     });
 }
 

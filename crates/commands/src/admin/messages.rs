@@ -21,7 +21,7 @@ mod packing;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use striate_client::ReadExplanation;
+use striate_client::{ReadExplanation, SettingChange};
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile, StorageClass};
 
 pub use self::cache::{CacheState, FailingOriginState, MemorySiteState, OriginState, ServedState};
@@ -412,11 +412,18 @@ pub struct OriginInfo {
     pub block_len: u32,
 }
 
-/// A change of a bucket.
+/// A change of a bucket: all that it names is changed, or nothing. What is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetBucket {
-    /// Packing of the bucket; `None` if its profile or the store decides.
-    pub packing: Option<Packing>,
+    /// Packing of the bucket; without a setting its profile or the store decides.
+    #[serde(default)]
+    pub packing: Option<SettingChange<Packing>>,
+    /// Sealing of cold data; without a setting none is sealed.
+    #[serde(default)]
+    pub cold: Option<SettingChange<ColdBucket>>,
+    /// Profiles of storage classes; classes not named stay as they are.
+    #[serde(default)]
+    pub classes: Vec<ClassOfBucket>,
 }
 
 /// A bucket.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Method, Response};
 use hyper::body::Incoming;
-use striate_client::{ClassSetting, ClientError, ColdSetting, CreateBucket};
+use striate_client::{BucketChange, ClassSetting, ClientError, ColdSetting, CreateBucket};
 use striate_commands::admin::messages::{
     BucketInfo, ClassOfBucket, ColdBucket, NewBucket, NewOrigin, OriginInfo, SetBucket,
 };
@@ -31,21 +31,10 @@ impl AdminService {
                 Ok(ok(&self.bucket_info(bucket)))
             }
             (Method::POST, [name]) => {
-                let wish: SetBucket = read(body).await?;
-                client.set_packing(name, wish.packing).await.map_err(Failure::failed)?;
-                let bucket = client.bucket(name).await.map_err(Failure::failed)?;
-                Ok(ok(&self.bucket_info(bucket)))
-            }
-            (Method::POST, [name, "cold"]) => {
-                let wish: Option<ColdBucket> = read(body).await?;
-                client.set_cold(name, wish.map(cold_setting)).await.map_err(Failure::failed)?;
-                let bucket = client.bucket(name).await.map_err(Failure::failed)?;
-                Ok(ok(&self.bucket_info(bucket)))
-            }
-            (Method::POST, [name, "classes"]) => {
-                let wish: Vec<ClassOfBucket> = read(body).await?;
-                let settings = self.class_settings(wish).await?;
-                client.set_classes(name, &settings).await.map_err(Failure::failed)?;
+                let SetBucket { packing, cold, classes } = read(body).await?;
+                let cold = cold.map(|change| change.map(cold_setting));
+                let change = BucketChange { packing, cold, classes: self.class_settings(classes).await? };
+                client.change_bucket(name, change).await.map_err(Failure::failed)?;
                 let bucket = client.bucket(name).await.map_err(Failure::failed)?;
                 Ok(ok(&self.bucket_info(bucket)))
             }

@@ -217,6 +217,10 @@ async fn buckets_say_themselves_whether_they_are_packed() {
     let refused =
         said(&server.run(&["bucket", "create", "--pack", "auto", "--profile", "none", "nothing"]).await);
     assert!(refused.contains("whole copies"), "{refused}");
+    let set = ["bucket", "set", "sessions", "--pack", "auto", "--class", "STANDARD=rs(40,2)"];
+    let refused = said(&server.run(&set).await);
+    assert!(refused.contains("rs(40,2) needs 42 disks"), "{refused}");
+    assert_eq!(server.json(&["bucket", "info", "--json", "sessions"]).await["packing"], "off");
 
     server.upload("sessions").await;
     server.upload("thumbnails").await;
