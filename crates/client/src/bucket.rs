@@ -123,7 +123,7 @@ impl Client {
             self.check_packing(packing, home, &profile)?;
         }
         if let Some(cold) = &request.cold {
-            self.check_cold(cold, home)?;
+            self.check_cold(&cold.profile, cold.without_spare_rack, home)?;
         }
         self.check_classes(&request.classes, home)
     }

@@ -1,11 +1,14 @@
 //! Changes of a bucket's settings: all that one request names, or nothing.
 
 use serde::{Deserialize, Serialize};
-use striate_core::Packing;
-use striate_meta::records::Bucket;
+use striate_core::{Packing, Profile};
+use striate_meta::records::{Bucket, Cold};
 
-use crate::bucket_profiles::{change_classes, cold_record};
+use crate::bucket_profiles::{Home, change_classes};
 use crate::{ClassSetting, Client, ClientError, ColdSetting};
+
+/// Seconds without a change after which data is cold, where nothing else is said: 30 days, as in `striate bucket create`.
+const USUAL_COLD_AFTER_S: u64 = 30 * 24 * 3_600;
 
 /// A change of one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,16 +18,6 @@ pub enum SettingChange<T> {
     Clear,
     /// The bucket has this setting.
     Set(T),
-}
-
-impl<T> SettingChange<T> {
-    /// Converts the new setting.
-    pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> SettingChange<U> {
-        match self {
-            Self::Clear => SettingChange::Clear,
-            Self::Set(setting) => SettingChange::Set(convert(setting)),
-        }
-    }
 }
 
 impl<T> From<Option<T>> for SettingChange<T> {
@@ -39,10 +32,39 @@ pub struct BucketChange {
     /// Whether its small objects are packed. A bucket without a setting follows its profile, or else the store.
     pub packing: Option<SettingChange<Packing>>,
     /// How its cold data is sealed. Without a setting no more is sealed; what is sealed stays so.
-    pub cold: Option<SettingChange<ColdSetting>>,
+    pub cold: Option<SettingChange<ColdChange>>,
     /// Profiles of storage classes; classes not named stay as they are. Existing objects keep their profiles until they
     /// are copied.
     pub classes: Vec<ClassSetting>,
+}
+
+/// A change of how cold data is sealed; what is `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdChange {
+    /// Wide profile.
+    pub profile: Option<Profile>,
+    /// Seconds without a change after which data is cold.
+    pub after_s: Option<u64>,
+    /// Whether the profile may need all existing racks.
+    #[serde(default)]
+    pub without_spare_rack: bool,
+}
+
+impl From<ColdSetting> for ColdChange {
+    fn from(setting: ColdSetting) -> Self {
+        let ColdSetting { profile, after, without_spare_rack } = setting;
+        Self { profile: Some(profile), after_s: Some(after.as_secs()), without_spare_rack }
+    }
+}
+
+impl ColdChange {
+    /// Returns the setting after the change; `None` if there is still no profile.
+    fn apply(&self, before: Option<&Cold>) -> Option<Cold> {
+        let named = self.profile.map(|profile| profile.to_string());
+        let profile = named.or_else(|| before.map(|cold| cold.profile.clone()))?;
+        let after_s = self.after_s.or(before.map(|cold| cold.after_s)).unwrap_or(USUAL_COLD_AFTER_S);
+        Some(Cold { profile, after_s })
+    }
 }
 
 impl BucketChange {
@@ -55,7 +77,7 @@ impl BucketChange {
         match &self.cold {
             None => {}
             Some(SettingChange::Clear) => bucket.cold = None,
-            Some(SettingChange::Set(cold)) => bucket.cold = Some(cold_record(cold)),
+            Some(SettingChange::Set(cold)) => bucket.cold = cold.apply(bucket.cold.as_ref()),
         }
         change_classes(&mut bucket.classes, &self.classes);
     }
@@ -74,10 +96,21 @@ impl Client {
             self.check_packing(packing, home, &self.profile_of_bucket(&bucket)?)?;
         }
         if let Some(SettingChange::Set(cold)) = &change.cold {
-            self.check_cold(cold, home)?;
+            self.check_cold_change(cold, &bucket, home)?;
         }
         self.check_classes(&change.classes, home)?;
         self.update_bucket(name, |bucket| change.apply(bucket)).await
+    }
+
+    fn check_cold_change(&self, change: &ColdChange, bucket: &Bucket, home: Home) -> Result<(), ClientError> {
+        match change.profile {
+            Some(profile) => self.check_cold(&profile, change.without_spare_rack, home),
+            None if bucket.cold.is_some() => Ok(()),
+            None => {
+                let reason = "the bucket has no cold profile; give it one with --cold-profile";
+                Err(ClientError::InvalidArgument(reason.to_owned()))
+            }
+        }
     }
 
     /// As [`Client::change_bucket`], for the sealing of cold data only; `None` stops it.
@@ -85,7 +118,11 @@ impl Client {
     /// # Errors
     /// As [`Client::change_bucket`].
     pub async fn set_cold(&self, name: &str, cold: Option<ColdSetting>) -> Result<(), ClientError> {
-        self.change_bucket(name, BucketChange { cold: Some(cold.into()), ..BucketChange::default() }).await
+        self.change_bucket(
+            name,
+            BucketChange { cold: Some(cold.map(ColdChange::from).into()), ..BucketChange::default() },
+        )
+        .await
     }
 
     /// As [`Client::change_bucket`], for the profiles of storage classes only.

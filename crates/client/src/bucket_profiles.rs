@@ -62,16 +62,18 @@ pub(crate) fn change_classes(classes: &mut Vec<ClassProfile>, settings: &[ClassS
 
 impl Client {
     /// Checks that cold data can be sealed this way on the present racks.
-    pub(crate) fn check_cold(&self, cold: &ColdSetting, home: Home) -> Result<(), ClientError> {
+    pub(crate) fn check_cold(
+        &self,
+        profile: &Profile,
+        without_spare_rack: bool,
+        home: Home,
+    ) -> Result<(), ClientError> {
         self.check_formats()?;
         home.check_suits("cold profiles are")?;
-        if cold.profile.layout != Layout::Wide {
-            return invalid(format!(
-                "{} is not a wide profile; write, for example, wide(128,27,4)",
-                cold.profile
-            ));
+        if profile.layout != Layout::Wide {
+            return invalid(format!("{profile} is not a wide profile; write, for example, wide(128,27,4)"));
         }
-        self.check_wide(&cold.profile, cold.without_spare_rack)
+        self.check_wide(profile, without_spare_rack)
     }
 
     /// Checks that classes may have such profiles in a bucket with its objects there.

@@ -203,6 +203,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
             volatile,
             parities,
             cold,
+            cold_after,
             origin,
             admin,
         } => {
@@ -213,7 +214,7 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
                 group_len: group,
                 packing: pack,
                 origin: new_origin(origin)?,
-                cold: cold.setting(),
+                cold: cold.setting(cold_after),
                 classes: cold.classes(),
             };
             create_bucket(&AdminClient::find(runtime, &admin)?, &wish).await?;
@@ -225,8 +226,8 @@ pub async fn bucket(runtime: Runtime, command: BucketCommand) -> Outcome {
         BucketCommand::Delete { name, admin } => {
             AdminClient::find(runtime, &admin)?.delete(&format!("/v1/buckets/{name}")).await?;
         }
-        BucketCommand::Set { name, pack, cold, keep_cold_as_it_is, admin } => {
-            let wish = bucket_change(pack, &cold, keep_cold_as_it_is);
+        BucketCommand::Set { name, pack, cold, cold_after, keep_cold_as_it_is, admin } => {
+            let wish = bucket_change(pack, &cold, cold_after, keep_cold_as_it_is);
             let server = AdminClient::find(runtime, &admin)?;
             let bucket: BucketInfo = server.post(&format!("/v1/buckets/{name}"), &wish).await?;
             print!("{}", report::bucket(&bucket));
@@ -270,12 +271,17 @@ async fn create_bucket(server: &AdminClient, wish: &NewBucket) -> Outcome {
 }
 
 /// Returns the change of a bucket that the arguments name.
-fn bucket_change(pack: Option<BucketPacking>, cold: &ColdArgs, keep_cold_as_it_is: bool) -> SetBucket {
+fn bucket_change(
+    pack: Option<BucketPacking>,
+    cold: &ColdArgs,
+    cold_after: Option<Duration>,
+    keep_cold_as_it_is: bool,
+) -> SetBucket {
     SetBucket {
         packing: pack.map(|BucketPacking(packing)| packing.into()),
         cold: match keep_cold_as_it_is {
             true => Some(SettingChange::Clear),
-            false => cold.setting().map(SettingChange::Set),
+            false => cold.change(cold_after).map(SettingChange::Set),
         },
         classes: cold.classes(),
     }

@@ -21,7 +21,7 @@ mod packing;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use striate_client::{ReadExplanation, SettingChange};
+use striate_client::{ColdChange, ReadExplanation, SettingChange};
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile, StorageClass};
 
 pub use self::cache::{CacheState, FailingOriginState, MemorySiteState, OriginState, ServedState};
@@ -420,7 +420,7 @@ pub struct SetBucket {
     pub packing: Option<SettingChange<Packing>>,
     /// Sealing of cold data; without a setting none is sealed.
     #[serde(default)]
-    pub cold: Option<SettingChange<ColdBucket>>,
+    pub cold: Option<SettingChange<ColdChange>>,
     /// Profiles of storage classes; classes not named stay as they are.
     #[serde(default)]
     pub classes: Vec<ClassOfBucket>,

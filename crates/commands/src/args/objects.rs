@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
+use striate_client::ColdChange;
 use striate_core::{Packing, PackingError, Profile, ProfileError, StorageClass, StorageClassError};
 
 use super::AdminArgs;
@@ -64,6 +65,9 @@ pub enum BucketCommand {
         /// Cold data and storage classes.
         #[command(flatten)]
         cold: ColdArgs,
+        /// With --cold-profile: objects unchanged for this long are cold (12h, 30d).
+        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time, requires = "cold_profile")]
+        cold_after: Duration,
         /// Keep its objects in memory only.
         #[arg(long, conflicts_with_all = ["profile", "pack", "origin", "cold_profile", "class"])]
         volatile: bool,
@@ -101,10 +105,11 @@ pub enum BucketCommand {
     /// Change a bucket's settings of packing, cold data and storage classes.
     #[command(
         group = ArgGroup::new("change").required(true).multiple(true)
-            .args(["pack", "cold_profile", "keep_cold_as_it_is", "class"]),
+            .args(["pack", "cold_profile", "cold_after", "keep_cold_as_it_is", "class"]),
         long_about = "Change a bucket's settings of packing, cold data and storage classes.\n\n\
             With `off` no more of the bucket is packed; packed objects stay packed and readable (`striate pack undo` \
             splits them). `default` removes the bucket's own setting: its profile and the store's --pack decide.\n\n\
+            --cold-profile and --cold-after can be changed each alone. All that is named is changed, or nothing.\n\n\
             --class NAME=PROFILE gives a storage class a profile, --class NAME= takes it away; classes that are not named stay \
             as they are. Existing objects keep their code until they are copied onto themselves with the class. What has a \
             wide profile is sealed at the next look, and what is sealed stays sealed.",
@@ -113,6 +118,7 @@ pub enum BucketCommand {
             striate bucket set sessions --pack off\n  \
             striate bucket set photos --pack default\n  \
             striate bucket set archive --cold-profile 'wide(42,15,4)' --cold-after 90d\n  \
+            striate bucket set archive --cold-after 10d\n  \
             striate bucket set archive --keep-cold-as-it-is\n  \
             striate bucket set backups --class GLACIER_IR='wide(128,27,4)' --class STANDARD_IA="
     )]
@@ -125,8 +131,12 @@ pub enum BucketCommand {
         /// Cold data and storage classes.
         #[command(flatten)]
         cold: ColdArgs,
+        /// Objects unchanged for this long are cold (12h, 30d). Without it the time stays as it is; it is 30d where
+        /// the bucket had no cold profile.
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        cold_after: Option<Duration>,
         /// Stop sealing cold data; sealed data stays sealed.
-        #[arg(long, conflicts_with = "cold_profile")]
+        #[arg(long, conflicts_with_all = ["cold_profile", "cold_after"])]
         keep_cold_as_it_is: bool,
         /// Which server.
         #[command(flatten)]
@@ -177,9 +187,6 @@ pub struct ColdArgs {
     /// (`striate plan wide` shows what fits).
     #[arg(long, value_name = "PROFILE")]
     pub cold_profile: Option<Profile>,
-    /// With --cold-profile: objects unchanged for this long are cold (12h, 30d).
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time, requires = "cold_profile")]
-    pub cold_after: Duration,
     /// Profile of a storage class (repeatable): objects with `x-amz-storage-class: NAME` are written with
     /// PROFILE. With a wide PROFILE they are cold at once, and are sealed into its wide stripes. NAME is
     /// STANDARD, REDUCED_REDUNDANCY, STANDARD_IA, ONEZONE_IA, INTELLIGENT_TIERING or GLACIER_IR.
@@ -214,10 +221,21 @@ impl FromStr for ClassArg {
 }
 
 impl ColdArgs {
-    /// Returns the bucket's new setting of cold data.
-    pub fn setting(&self) -> Option<ColdBucket> {
-        let (after_s, without_spare_rack) = (self.cold_after.as_secs(), self.allow_no_spare_rack);
+    /// Returns a new bucket's setting of cold data.
+    pub fn setting(&self, after: Duration) -> Option<ColdBucket> {
+        let (after_s, without_spare_rack) = (after.as_secs(), self.allow_no_spare_rack);
         self.cold_profile.map(|profile| ColdBucket { profile, after_s, without_spare_rack })
+    }
+
+    /// Returns the change of an existing bucket's setting of cold data, if there is one.
+    pub fn change(&self, after: Option<Duration>) -> Option<ColdChange> {
+        let (profile, after_s) = (self.cold_profile, after.map(|after| after.as_secs()));
+        let without_spare_rack = self.allow_no_spare_rack;
+        (profile.is_some() || after_s.is_some()).then_some(ColdChange {
+            profile,
+            after_s,
+            without_spare_rack,
+        })
     }
 
     /// Returns the bucket's new profiles of storage classes.
@@ -363,16 +381,19 @@ mod tests {
     }
 
     #[test]
-    fn a_time_after_which_objects_are_cold_needs_a_profile() {
+    fn a_time_after_which_objects_are_cold_needs_a_profile_in_a_new_bucket() {
+        let parse = |command: &str, further: &[&str]| {
+            let line = ["striate", command, "b", "--cold-after", "1h"];
+            Command::try_parse_from([&line[..], further].concat())
+        };
+        let error = parse("create", &[]).unwrap_err().to_string();
+        assert!(error.contains("--cold-profile <PROFILE>"), "{error}");
         for command in ["create", "set"] {
-            let parse = |further: &[&str]| {
-                let line = ["striate", command, "b", "--pack", "auto", "--cold-after", "1h"];
-                Command::try_parse_from([&line[..], further].concat())
-            };
-            let error = parse(&[]).unwrap_err().to_string();
-            assert!(error.contains("--cold-profile <PROFILE>"), "{error}");
-            parse(&["--cold-profile", "wide(42,15,4)"]).unwrap();
+            parse(command, &["--cold-profile", "wide(42,15,4)"]).unwrap();
         }
+        parse("set", &[]).unwrap();
+        let error = parse("set", &["--keep-cold-as-it-is"]).unwrap_err().to_string();
+        assert!(error.contains("cannot be used with"), "{error}");
     }
 
     #[test]

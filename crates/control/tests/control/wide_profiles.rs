@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use striate_client::{ClassSetting, ColdSetting};
+use striate_client::{BucketChange, ClassSetting, ClientError, ColdChange, ColdSetting, SettingChange};
 use striate_control::{SealOptions, cold_warnings, durability_warnings, seal_bucket};
 use striate_core::{RackId, StorageClass};
 use striate_meta::records::{Bucket, ClassProfile, Cold};
@@ -48,6 +48,28 @@ async fn a_rack_that_is_too_small_does_not_count() {
     regroup(&cluster, &[4, 4, 4, 4, 3, 2]);
     let refused = cluster.client.set_cold(BUCKET, Some(cold(WIDE, true))).await.unwrap_err().to_string();
     assert!(refused.contains("there are 4 with") && !refused.contains("--allow-no-spare-rack"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_and_the_profile_of_cold_data_change_each_alone() {
+    let cluster = racks_of(&[4; 6], "rs(4,2)").await;
+    let change = async |profile: Option<&str>, after_s: Option<u64>| {
+        let profile = profile.map(|text| text.parse().unwrap());
+        let cold = ColdChange { profile, after_s, without_spare_rack: false };
+        let change = BucketChange { cold: Some(SettingChange::Set(cold)), ..BucketChange::default() };
+        cluster.client.change_bucket(BUCKET, change).await?;
+        let cold = cluster.client.bucket(BUCKET).await?.cold.unwrap();
+        assert_eq!(cold.profile, WIDE);
+        Ok::<u64, ClientError>(cold.after_s)
+    };
+    let refused = change(None, Some(60)).await.unwrap_err().to_string();
+    assert!(refused.contains("give it one with --cold-profile"), "{refused}");
+    assert_eq!(change(Some(WIDE), None).await.unwrap(), 30 * 86_400);
+    assert_eq!(change(None, Some(60)).await.unwrap(), 60);
+    assert_eq!(change(Some(WIDE), None).await.unwrap(), 60);
+    // The time alone does not depend on the racks.
+    regroup(&cluster, &[4, 4, 4, 4, 7, 1]);
+    assert_eq!(change(None, Some(90)).await.unwrap(), 90);
 }
 
 /// Its parities would find no places.

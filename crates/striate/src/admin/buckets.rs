@@ -32,7 +32,6 @@ impl AdminService {
             }
             (Method::POST, [name]) => {
                 let SetBucket { packing, cold, classes } = read(body).await?;
-                let cold = cold.map(|change| change.map(cold_setting));
                 let change = BucketChange { packing, cold, classes: self.class_settings(classes).await? };
                 client.change_bucket(name, change).await.map_err(Failure::failed)?;
                 let bucket = client.bucket(name).await.map_err(Failure::failed)?;
