@@ -277,12 +277,26 @@ impl ObjectStore {
             match self.attempt(&call).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Final(failure)) => return Err(failure),
-                Err(Attempt::Again(reason)) if attempt == ATTEMPTS => return Err(Failure::failed(reason)),
+                Err(Attempt::Again(reason)) if attempt == ATTEMPTS => {
+                    return Err(Failure::failed(self.explained(&call, reason).await));
+                }
                 Err(Attempt::Again(_)) => self.endpoint.runtime().sleep(wait).await,
             }
             wait *= 3;
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Returns why a request failed in the end. The answer to a HEAD has no body, so a GET asks for the reason.
+    async fn explained(&self, call: &Call<'_>, reason: String) -> String {
+        if call.method != Method::HEAD {
+            return reason;
+        }
+        let headers = vec![("range", "bytes=0-0".to_owned())];
+        match self.attempt(&Call { method: Method::GET, headers, ..call.clone() }).await {
+            Err(Attempt::Again(explained)) => explained,
+            Ok(_) | Err(Attempt::Final(_)) => reason,
+        }
     }
 
     async fn attempt(&self, call: &Call<'_>) -> Result<(HeaderMap, Bytes), Attempt> {

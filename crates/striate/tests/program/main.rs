@@ -6,6 +6,7 @@ mod cluster_processes;
 mod command_line;
 mod configuration;
 mod explain;
+mod origins;
 mod packing;
 mod retiring;
 mod spans;

@@ -40,6 +40,8 @@ fn striate(root: &Path, arguments: &[&str]) -> Command {
         .env("STRIATE_RUN_DIR", root.join("run"))
         .env("STRIATE_ACCESS_KEY", "tester")
         .env("STRIATE_SECRET_KEY", "a-secret-for-this-test")
+        .env("STRIATE_ORIGIN_ACCESS_KEY", "tester")
+        .env("STRIATE_ORIGIN_SECRET_KEY", "a-secret-for-this-test")
         .env_remove("STRIATE_PACK")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -47,7 +49,7 @@ fn striate(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
