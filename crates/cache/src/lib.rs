@@ -43,5 +43,5 @@ mod volatile;
 
 pub use cache::{Cache, CacheSettings};
 pub use keeper::Keeper;
-pub use origin_blocks::{BlockFill, BlockLookup, PartialRead};
+pub use origin_blocks::{BlockFill, BlockLookup, PartialRead, longest_fetched};
 pub use view::{CacheCounts, ReadOutcome};

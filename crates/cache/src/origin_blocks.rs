@@ -257,7 +257,13 @@ impl Cache {
 
 /// Whether a block is small enough to be held until all of it has come.
 fn may_be_held(stripes: &Stripes, len: u32) -> bool {
-    len as usize <= stripes.budget().total() / FETCHED_PART
+    len as usize <= longest_fetched(stripes.budget().total())
+}
+
+/// Returns the length of the longest block that is held until all of it has come, by a process with this memory for
+/// bodies. Longer ones are not filled when they are read.
+pub fn longest_fetched(body_memory: usize) -> usize {
+    body_memory / FETCHED_PART
 }
 
 /// Reads the splits of a block that are still in memory, each on its own. The caller counts them as one read.

@@ -37,6 +37,11 @@ impl Buckets {
         !table.is_empty() && table.contains_key(bucket)
     }
 
+    /// Returns the length of the longest blocks of a bucket; 0 if there are no buckets.
+    pub(crate) fn longest_block(&self) -> u64 {
+        self.table.read().values().map(|origin| origin.block_len).max().unwrap_or(0)
+    }
+
     /// Returns the buckets whose origins do not answer, in the order of their names.
     pub(crate) fn failing(&self) -> Vec<FailingOrigin> {
         let now = self.client.runtime().now();

@@ -81,6 +81,11 @@ impl Origins {
         self.shared.buckets.failing()
     }
 
+    /// Returns the length in bytes of the longest blocks that a bucket has in memory; 0 if there are no buckets.
+    pub fn longest_block(&self) -> u64 {
+        self.shared.buckets.longest_block()
+    }
+
     /// Follows the rows of buckets and removes fences that are no longer needed, until the task is dropped.
     pub async fn run(self) {
         let sweep = self.shared.fences.clone().sweep();

@@ -458,7 +458,7 @@ pub struct BucketInfo {
     /// Storage classes with profiles of their own.
     #[serde(default)]
     pub classes: Vec<ClassOfBucket>,
-    /// Cases in which sealing makes its data less durable, as text.
+    /// Cases in which sealing makes its data less durable, or nothing of it is cached when it is read, as text.
     #[serde(default)]
     pub warnings: Vec<String>,
 }

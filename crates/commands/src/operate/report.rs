@@ -455,7 +455,7 @@ fn in_front(bucket: &BucketInfo, origin: &OriginInfo) -> String {
 /// Formats the output of `striate bucket info`.
 pub fn bucket(bucket: &BucketInfo) -> String {
     if let Some(origin) = &bucket.origin {
-        return in_front(bucket, origin);
+        return in_front(bucket, origin) + &bucket_warnings(bucket);
     }
     let block = match bucket.block_len {
         0 => "default".to_owned(),

@@ -110,10 +110,14 @@ impl AdminService {
 
     fn bucket_info(&self, bucket: records::Bucket) -> BucketInfo {
         let (cluster, default_profile) = (&self.shared.cluster, bucket.profile.is_empty());
-        let weaker =
-            striate_control::durability_warnings(cluster.client().stripes(), &bucket, &cluster.profile());
+        // An invalid profile is reported where it is used.
+        let mut warnings =
+            striate_control::durability_warnings(cluster.client().stripes(), &bucket, &cluster.profile())
+                .unwrap_or_default();
         let volatile = bucket.profile.parse().is_ok_and(|profile: Profile| profile.tier == Tier::Memory);
         let classes = bucket.classes.iter().filter_map(class_shown).collect();
+        let block_len = bucket.origin.as_ref().map_or(0, |origin| origin.block_len);
+        warnings.extend(cluster.too_long_to_cache(block_len.into()));
         let origin = bucket.origin.map(|origin| OriginInfo {
             endpoint: origin.endpoint,
             bucket: origin.bucket,
@@ -141,8 +145,7 @@ impl AdminService {
                 Some(ColdBucket { profile, after_s: cold.after_s, without_spare_rack: false })
             }),
             classes,
-            // An invalid profile is reported where it is used.
-            warnings: weaker.unwrap_or_default(),
+            warnings,
         }
     }
 }

@@ -10,6 +10,13 @@ async fn while_an_origin_is_away_commands_and_status_say_so() {
     let create = ["bucket", "create", "--origin", "s3://theirs", "--origin-endpoint", &endpoint, "ours"];
     server.ask(&create).await;
     assert!(server.ask(&["status"]).await.contains("all is well"));
+    let large = [&create[..6], &["--cache-block-mib", "64", "large"][..]].concat();
+    let made = server.ask(&large).await;
+    assert!(made.contains("warning: blocks of 64 MiB") && made.contains("--body-memory-mib 256"), "{made}");
+    // The gateway knows the bucket once it has served a request.
+    server.ask(&["ls", "s3://large/"]).await;
+    let status = said(&server.run(&["status"]).await);
+    assert!(status.contains("! blocks of 64 MiB"), "{status}");
     drop(away);
     let failed = said(&server.run(&["cat", "s3://ours/key"]).await);
     assert!(failed.contains(&format!("the origin {endpoint} failed: ")), "{failed}");

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
-use striate_cache::ReadOutcome;
+use striate_cache::{ReadOutcome, longest_fetched};
 use striate_commands::admin::messages::{
     CacheState, FailingOriginState, MemorySiteState, OriginState, ServedState,
 };
@@ -78,6 +78,12 @@ impl Cluster {
         (state != OriginState::default()).then_some(state)
     }
 
+    /// Warns of blocks of buckets in front of other stores that are too long for this process to cache when it reads
+    /// them.
+    pub(crate) fn too_long_to_cache(&self, block_len: u64) -> Option<String> {
+        too_long(block_len, self.inner.services.client.stripes().budget().total())
+    }
+
     /// Asks each memory site in other processes for its status.
     async fn remote_memory_sites(&self) -> Vec<MemorySiteState> {
         let (rows, sites) = {
@@ -103,6 +109,22 @@ impl Cluster {
 fn is_volatile(bucket: &records::Bucket) -> bool {
     let is_in_memory = |profile: Profile| profile.tier == Tier::Memory;
     bucket.origin.is_none() && bucket.profile.parse().is_ok_and(is_in_memory)
+}
+
+fn too_long(block_len: u64, body_memory: usize) -> Option<String> {
+    const MIB: u64 = 1 << 20;
+    let longest = longest_fetched(body_memory) as u64;
+    (block_len > longest).then(|| {
+        format!(
+            "blocks of {} MiB (--cache-block-mib) of a bucket in front of another store are not cached when they are read: a \
+             block may take a quarter of --body-memory-mib ({}); start with --body-memory-mib {} or more, or make the bucket \
+             with --cache-block-mib {} or less",
+            block_len / MIB,
+            body_memory as u64 / MIB,
+            4 * block_len / MIB,
+            longest / MIB
+        )
+    })
 }
 
 fn failing_state(origin: FailingOrigin) -> FailingOriginState {
@@ -139,5 +161,21 @@ fn site_state(site: Option<u32>, row: &records::Site, view: Option<CacheView>) -
         deleted: view.deleted,
         refused: view.refused,
         damaged: view.damaged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_no_read_caches_are_warned_of_with_both_settings() {
+        let warning = too_long(64 << 20, 64 << 20).unwrap();
+        for part in
+            ["--body-memory-mib (64)", "--body-memory-mib 256 or more", "--cache-block-mib 16 or less"]
+        {
+            assert!(warning.contains(part), "{part:?} is not in {warning}");
+        }
+        assert_eq!((too_long(16 << 20, 64 << 20), too_long(0, 64 << 20)), (None, None));
     }
 }

@@ -82,10 +82,12 @@ impl Cluster {
         let unsuited = striate_control::cold_warnings(stripes).await.unwrap_or_default();
         let homeless = if has_memory_sites { 0 } else { self.volatile_buckets().await.len() };
         let failing = self.origin_state().unwrap_or_default().failing;
+        let longest_block = self.inner.services.origins.longest_block();
         unsuitable(&unsuited)
             .into_iter()
             .chain(without_memory(homeless))
             .chain(unanswered(&failing))
+            .chain(self.too_long_to_cache(longest_block))
             .collect()
     }
 
