@@ -187,6 +187,16 @@ impl Client {
         Ok(bucket.packing)
     }
 
+    /// Turns the packing of a bucket off, before its packed objects are split. Returns the previous setting.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for a bucket whose objects are not on the store's
+    /// disks.
+    pub async fn stop_packing(&self, name: &str) -> Result<String, ClientError> {
+        self.home_of(&self.bucket(name).await?)?.check_suits("packing is")?;
+        self.set_packing(name, Some(Packing::Off)).await
+    }
+
     /// Returns the bucket's record.
     ///
     /// # Errors

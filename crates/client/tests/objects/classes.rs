@@ -299,13 +299,14 @@ fn settings_for_objects_on_disks_are_refused_where_objects_are_elsewhere() {
             let cold = ColdSetting { profile, after: Duration::ZERO, without_spare_rack: true };
             for outcome in [
                 client.set_packing(&name, Some(Packing::Auto)).await.map(drop),
+                client.stop_packing(&name).await.map(drop),
                 client.set_cold(&name, Some(cold)).await,
                 client.set_classes(&name, &[setting(StorageClass::Standard, "rs(2,1)")]).await,
             ] {
                 let error = outcome.unwrap_err().to_string();
                 assert!(error.contains(place) && error.contains("on the store's disks"), "{error}");
             }
-            client.set_packing(&name, Some(Packing::Off)).await.unwrap();
+            assert_eq!(client.set_packing(&name, Some(Packing::Off)).await.unwrap(), "", "nothing was set");
         }
     });
 }

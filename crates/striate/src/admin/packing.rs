@@ -5,7 +5,6 @@ use http::Response;
 use striate_commands::admin::messages::{Line, PackNow};
 use striate_commands::failure::Failure;
 use striate_control::PackRequest;
-use striate_core::Packing;
 
 use super::{AdminService, Body, STOPPING, ok};
 
@@ -65,7 +64,7 @@ impl AdminService {
                 Ok(None) => return Line::Failed(RUNNING_ELSEWHERE.to_owned()),
                 Err(error) => return Line::Failed(error.to_string()),
             };
-            let before = match client.set_packing(&bucket, Some(Packing::Off)).await {
+            let before = match client.stop_packing(&bucket).await {
                 Ok(before) => before,
                 Err(error) => return Line::Failed(error.to_string()),
             };
