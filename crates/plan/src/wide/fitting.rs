@@ -184,10 +184,9 @@ impl Misfit {
             fitting => {
                 let each = fitting.iter().map(|code| {
                     let (profile, redundancy) = (code.profile(), code.redundancy());
-                    format!(
-                        "{profile} ({redundancy:.4} ×, {} chunks across racks a repair)",
-                        code.repair_chunks()
-                    )
+                    let (chunks, s) =
+                        (code.repair_chunks(), if code.repair_chunks() == 1 { "" } else { "s" });
+                    format!("{profile} ({redundancy:.4} ×, {chunks} chunk{s} across racks a repair)")
                 });
                 text += &format!(". What fits: {}", each.collect::<Vec<_>>().join(", "));
             }
@@ -266,6 +265,15 @@ mod tests {
         );
         let refusal = geometry(128, 27, 4).check_fits(2, 1).unwrap_err().to_string();
         assert!(refusal.contains("No wide code fits"), "{refusal}");
+    }
+
+    #[test]
+    fn a_code_is_offered_with_the_chunks_that_a_repair_takes() {
+        let fitting = vec![geometry(42, 15, 4), geometry(10, 5, 3)];
+        let wanted = Box::new(geometry(128, 27, 4));
+        let text = Misfit { wanted, racks: 13, sites_per_rack: 5, smaller: 0, fitting }.to_string();
+        assert!(text.contains(", 3 chunks across racks a repair), wide(10,5,3) ("), "{text}");
+        assert!(text.ends_with(", 1 chunk across racks a repair)"), "{text}");
     }
 
     #[test]
