@@ -170,12 +170,22 @@ pub struct OriginArgs {
     pub origin_region: String,
     /// How long the gateway uses what it knows of an object before it asks the origin again (10s, 5m, 1h; at most
     /// 24h). 0s asks on every read.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, requires = "origin")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = ttl, requires = "origin")]
     pub ttl: Duration,
     /// Size of cached blocks in MiB. Reading a range of an object that is not cached fetches every block that
     /// the range touches. A gateway caches no block of more than a quarter of its --body-memory-mib when it reads it.
     #[arg(long, value_name = "MIB", default_value_t = 4, requires = "origin", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cache_block_mib: u32,
+}
+
+/// Parses the ttl of an origin. A server accepts no longer one.
+fn ttl(text: &str) -> Result<Duration, String> {
+    const LONGEST_HOURS: u64 = 24;
+    let ttl = time(text)?;
+    match ttl <= Duration::from_secs(LONGEST_HOURS * 3_600) {
+        true => Ok(ttl),
+        false => Err(format!("the ttl of an origin is at most {LONGEST_HOURS}h")),
+    }
 }
 
 /// The wide profile of cold data, and the profiles of storage classes.
@@ -378,6 +388,9 @@ mod tests {
         }
         parse(&[]).unwrap();
         parse(&origin).unwrap();
+        parse(&[&origin[..], &["--ttl", "24h"]].concat()).unwrap();
+        let error = parse(&[&origin[..], &["--ttl", "24h 1s"]].concat()).unwrap_err().to_string();
+        assert!(error.contains("at most 24h"), "{error}");
     }
 
     #[test]
