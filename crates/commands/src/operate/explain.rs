@@ -33,19 +33,18 @@ fn of_elsewhere(object: &RemoteExplanation) -> String {
             object.ttl_ms as f64 / 1e3
         ),
     };
-    let mut text = table(&[
+    let mut rows = vec![
         cells(["object", &format!("s3://{}/{}", object.bucket, object.key)]),
         cells(["at", &object.origin]),
         cells(["known", &cached_head]),
-        cells([
-            "blocks",
-            &format!(
-                "{} of {} in memory, as far as this gateway knows",
-                object.blocks_in_memory, object.blocks
-            ),
-        ]),
-        cells(["a read", &object.would]),
-    ]);
+    ];
+    if object.etag.is_some() {
+        let RemoteExplanation { blocks_in_memory, blocks, .. } = object;
+        let known = format!("{blocks_in_memory} of {blocks} in memory, as far as this gateway knows");
+        rows.push(cells(["blocks", &known]));
+    }
+    rows.push(cells(["a read", &object.would]));
+    let mut text = table(&rows);
     text.push_str(&of_cached(object.first_blocks.iter().enumerate()));
     text
 }
@@ -316,6 +315,7 @@ mod tests {
     fn what_is_in_memory_of_an_object_in_another_store_is_said_for_each_block() {
         let first_blocks = ["in memory, whole", "not in memory: evicted"].map(str::to_owned).to_vec();
         let object = RemoteExplanation {
+            etag: Some("\"e\"".to_owned()),
             blocks: 2,
             blocks_in_memory: 1,
             first_blocks,
@@ -326,6 +326,8 @@ mod tests {
         {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+        let text = of_elsewhere(&RemoteExplanation::default());
+        assert!(text.contains("nothing is known of it") && !text.contains("blocks"), "{text}");
     }
 
     #[test]
