@@ -168,7 +168,7 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
     match command {
         DiskCommand::List { admin } => {
             let status: Status = AdminClient::find(runtime, &admin)?.get("/v1/status").await?;
-            print!("{}", report::disks(&status));
+            print!("{}", report::disks(&status.sites));
             Ok(())
         }
         DiskCommand::Replace { path, admin } => {

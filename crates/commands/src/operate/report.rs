@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::number;
 use crate::admin::messages::{
     BucketInfo, ClassOfBucket, ImbalanceSample, KeySummary, MovementState, MovesState, OriginInfo,
-    PlacementState, RepairState, ScrubState, Status,
+    PlacementState, RepairState, ScrubState, SiteState, Status,
 };
 
 /// Formats columns of text, each as wide as its widest entry.
@@ -77,7 +77,7 @@ pub fn status(status: &Status) -> String {
         writeln!(text, "formats {}", super::upgrade::summary(formats)).expect("writing to a string");
     }
     text.push('\n');
-    text.push_str(&disks(status));
+    text.push_str(&disks(&status.sites));
     if let Some(cache) = &status.cache {
         write!(text, "\n{}", super::cache::sites(cache)).expect("writing to a string");
     }
@@ -277,11 +277,13 @@ pub(super) fn time(seconds: u64) -> String {
 }
 
 /// Formats the output of `striate disk list`, by rack.
-pub fn disks(status: &Status) -> String {
+pub fn disks(sites: &[SiteState]) -> String {
+    // A server's sites are directories. Those of a cluster are processes, at addresses.
+    let are_directories = sites.iter().all(|site| site.address.starts_with('/'));
     let mut rows = vec![cells([
         "RACK",
         "SITE",
-        "DIRECTORY",
+        if are_directories { "DIRECTORY" } else { "ADDRESS" },
         "STATE",
         "CHUNKS",
         "STORED",
@@ -291,7 +293,7 @@ pub fn disks(status: &Status) -> String {
         "DISK",
         "QUEUE",
     ])];
-    let mut sites: Vec<_> = status.sites.iter().collect();
+    let mut sites: Vec<_> = sites.iter().collect();
     sites.sort_by(|a, b| a.rack.cmp(&b.rack).then(a.site.cmp(&b.site)));
     for site in sites {
         let (total, free) = (site.capacity.total_bytes, site.capacity.free_bytes);
@@ -514,8 +516,27 @@ pub fn keys(keys: &[KeySummary]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use striate_core::LoadReport;
+
     use super::*;
-    use crate::admin::messages::ColdBucket;
+    use crate::admin::messages::{Capacity, ColdBucket};
+
+    #[test]
+    fn sites_are_listed_by_their_directories_or_addresses() {
+        let listed = |address: &str| {
+            disks(&[SiteState {
+                site: 1,
+                rack: "rack1".to_owned(),
+                address: address.to_owned(),
+                state: "ok".to_owned(),
+                reason: None,
+                capacity: Capacity::default(),
+                load: LoadReport::default(),
+            }])
+        };
+        assert!(listed("/mnt/disk1").starts_with("RACK   SITE  DIRECTORY  "));
+        assert!(listed("10.0.0.7:9201").starts_with("RACK   SITE  ADDRESS  "));
+    }
 
     #[test]
     fn tables_line_up() {
