@@ -143,6 +143,7 @@ impl Client {
                 "{misfit}; with --allow-no-spare-rack it takes all {} racks, and a lost one cannot be rebuilt before it is back",
                 geometry.z()
             )),
+            false if without_spare_rack => invalid(misfit.without_spare_rack().to_string()),
             false => invalid(misfit.to_string()),
         }
     }

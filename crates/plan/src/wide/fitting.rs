@@ -30,7 +30,8 @@ impl WideGeometry {
             return Ok(());
         }
         let fitting = fitting_codes(self.f(), racks, sites_per_rack);
-        Err(Misfit { wanted: Box::new(self.clone()), racks, sites_per_rack, smaller: 0, fitting })
+        let wanted = Box::new(self.clone());
+        Err(Misfit { wanted, racks, sites_per_rack, smaller: 0, has_spare: true, fitting })
     }
 
     /// Returns how many of the racks, given their numbers of sites, have enough sites for stripes.
@@ -55,7 +56,8 @@ impl WideGeometry {
         };
         let fitting = fitting_codes_of_racks(self.f(), rack_sizes);
         let smaller = rack_sizes.len() - racks;
-        Err(Misfit { wanted: Box::new(self.clone()), racks, sites_per_rack, smaller, fitting })
+        let wanted = Box::new(self.clone());
+        Err(Misfit { wanted, racks, sites_per_rack, smaller, has_spare: true, fitting })
     }
 }
 
@@ -119,19 +121,21 @@ pub(crate) struct RackUse {
     pub(crate) racks: usize,
     /// c.
     pub(crate) rack_limit: usize,
+    /// Whether the cluster is to have one rack more, to rebuild a lost one in.
+    pub(crate) has_spare: bool,
 }
 
 impl RackUse {
     /// Returns what a cluster lacks for such stripes, as arithmetic; `None` if they fit.
     pub(crate) fn lacking(self, racks: usize, sites_per_rack: usize) -> Option<String> {
-        let Self { chunks: n, racks: z, rack_limit: c } = self;
+        let Self { chunks: n, racks: z, rack_limit: c, has_spare } = self;
         let mut reasons = Vec::new();
-        if racks <= z {
-            reasons.push(format!(
-                "its {n} chunks fill {z} racks at {c} a rack, and a lost rack is rebuilt in one more: {z} + 1 = {} racks, \
-                 there are {racks}",
-                z + 1
-            ));
+        if racks < z + usize::from(has_spare) {
+            let spare = match has_spare {
+                true => format!(", and a lost rack is rebuilt in one more: {z} + 1 = {} racks", z + 1),
+                false => String::new(),
+            };
+            reasons.push(format!("its {n} chunks fill {z} racks at {c} a rack{spare}, there are {racks}"));
         }
         if sites_per_rack <= c {
             reasons.push(format!(
@@ -156,15 +160,23 @@ pub struct Misfit {
     pub sites_per_rack: usize,
     /// Number of further racks, which have fewer sites and do not count.
     pub smaller: usize,
+    /// Whether one rack more than a stripe uses is asked for.
+    pub has_spare: bool,
     /// The codes that fit, least redundancy first.
     pub fitting: Vec<WideGeometry>,
 }
 
 impl Misfit {
+    /// Returns the misfit as told to those who do without the spare rack.
+    pub fn without_spare_rack(self) -> Self {
+        Self { has_spare: false, ..self }
+    }
+
     /// Returns the arithmetic, without the codes that would fit.
     pub fn reason(&self) -> String {
         let geometry = &self.wanted;
-        let use_of_racks = RackUse { chunks: geometry.n(), racks: geometry.z(), rack_limit: geometry.c() };
+        let (chunks, racks, rack_limit) = (geometry.n(), geometry.z(), geometry.c());
+        let use_of_racks = RackUse { chunks, racks, rack_limit, has_spare: self.has_spare };
         let lacking = use_of_racks.lacking(self.racks, self.sites_per_rack).unwrap_or_default();
         match self.smaller {
             0 => lacking,
@@ -271,7 +283,8 @@ mod tests {
     fn a_code_is_offered_with_the_chunks_that_a_repair_takes() {
         let fitting = vec![geometry(42, 15, 4), geometry(10, 5, 3)];
         let wanted = Box::new(geometry(128, 27, 4));
-        let text = Misfit { wanted, racks: 13, sites_per_rack: 5, smaller: 0, fitting }.to_string();
+        let text = Misfit { wanted, racks: 13, sites_per_rack: 5, smaller: 0, has_spare: true, fitting };
+        let text = text.to_string();
         assert!(text.contains(", 3 chunks across racks a repair), wide(10,5,3) ("), "{text}");
         assert!(text.ends_with(", 1 chunk across racks a repair)"), "{text}");
     }

@@ -93,8 +93,9 @@ impl Scheme {
 
     /// Returns what a cluster of this many racks with this many sites each lacks, as arithmetic; `None` if stripes fit.
     pub fn lacking(&self, racks: usize, sites_per_rack: usize) -> Option<String> {
+        let (chunks, racks_used) = (self.chunks(), self.racks());
         let use_of_racks =
-            RackUse { chunks: self.chunks(), racks: self.racks(), rack_limit: self.rack_limit() };
+            RackUse { chunks, racks: racks_used, rack_limit: self.rack_limit(), has_spare: true };
         use_of_racks.lacking(racks, sites_per_rack)
     }
 
