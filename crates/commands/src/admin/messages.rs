@@ -578,3 +578,24 @@ pub enum Line {
     /// Reason why the operation failed; the last line.
     Failed(String),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_names_are_those_of_buckets_too() {
+        let (bucket, volatile_buckets) = ("hidden".to_owned(), vec!["hidden".to_owned()]);
+        let failing = vec![FailingOriginState { bucket, ..FailingOriginState::default() }];
+        let status = serde_json::json!({
+            "version": "1", "cluster": ClusterId(1), "uptime_s": 1, "endpoint": "", "profile": "rs(4,2)",
+            "sites": [], "mirrors": [], "debt_stripes": 0, "warnings": [], "capacity": Capacity::default(),
+            "cache": CacheState { volatile_buckets, ..CacheState::default() },
+            "origins": OriginState { failing, ..OriginState::default() },
+        });
+        let mut status: Status = serde_json::from_value(status).unwrap();
+        assert!(serde_json::to_string(&status).unwrap().contains("hidden"));
+        status.hide_names();
+        assert!(!serde_json::to_string(&status).unwrap().contains("hidden"));
+    }
+}
