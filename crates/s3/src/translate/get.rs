@@ -251,8 +251,7 @@ impl Translator {
             headers.remove(http::header::EXPIRES);
             output.expires = input.response_expires;
         }
-        let status = output.content_range.is_some().then_some(http::StatusCode::PARTIAL_CONTENT);
-        Ok(S3Response { status, ..S3Response::with_headers(output, headers) })
+        Ok(S3Response::with_headers(output, headers))
     }
 
     pub(super) async fn attributes(
