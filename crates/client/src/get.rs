@@ -14,6 +14,7 @@ use tracing::{Instrument, debug_span};
 use crate::blocks::{BlockWalk, gone};
 use crate::condition::{check_read, resolve_range, wanted_range};
 use crate::object::{ObjectStream, ReadRange};
+use crate::packed_row::PackedRow;
 use crate::reader::Reader;
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, GetObject, GetRequest, ObjectInfo};
@@ -115,8 +116,9 @@ impl Client {
             check(&request.condition, &info)?;
             let wanted = wanted_range(request.range, request.condition.if_range.as_ref(), &info);
             let range = resolve_range(wanted, &info)?;
+            let packed = PackedRow::of(self, &row, info.version, &body);
             let opened = match self.describe_part(&mut info, &body, wanted).await {
-                Ok(()) => self.open_body(body, range.clone(), budget, sampled.clone()).await,
+                Ok(()) => self.open_body(body, packed, range.clone(), budget, sampled.clone()).await,
                 Err(error) => Err(error),
             };
             let error = match opened {
@@ -196,6 +198,7 @@ impl Client {
     async fn open_body(
         &self,
         body: Body,
+        packed: Option<PackedRow>,
         range: Range<u64>,
         budget: Budget,
         sampled: Option<SampledObject>,
@@ -207,7 +210,7 @@ impl Client {
             return Ok(stream::iter([Ok(inline(bytes, range)?)]).boxed());
         }
         let walk = BlockWalk::new(self.clone(), body, range.clone())?;
-        Reader::new(self, budget, walk, range.end - range.start, sampled).open().await
+        Reader::new(self, budget, (walk, packed), range.end - range.start, sampled).open().await
     }
 }
 

@@ -29,6 +29,7 @@ mod ingest;
 mod list;
 mod many;
 mod multipart;
+mod packed_row;
 mod put;
 mod put_many;
 mod read_ahead;

@@ -22,6 +22,7 @@ use tracing::Instrument;
 use crate::blocks::BlockWalk;
 use crate::get::{Budget, ends_early};
 use crate::object::ObjectStream;
+use crate::packed_row::PackedRow;
 use crate::read_ahead::ReadAhead;
 use crate::{Client, ClientError};
 
@@ -56,6 +57,8 @@ pub(crate) struct Reader {
     /// Tracing span of the reads.
     span: tracing::Span,
     walk: BlockWalk,
+    /// Row of the object, if it is packed.
+    packed: Option<PackedRow>,
     /// Maximum bytes in flight.
     most_ahead: u64,
     /// Spans taken from the walk, to be read next.
@@ -120,11 +123,11 @@ impl Limit {
 }
 
 impl Reader {
-    /// Creates a reader of the `remaining` bytes that `walk` covers.
+    /// Creates a reader of the `remaining` bytes that the walk covers, of a packed object or another.
     pub(crate) fn new(
         client: &Client,
         budget: Budget,
-        walk: BlockWalk,
+        (walk, packed): (BlockWalk, Option<PackedRow>),
         remaining: u64,
         sampled: Option<SampledObject>,
     ) -> Self {
@@ -139,6 +142,7 @@ impl Reader {
             sampled,
             span: tracing::Span::current(),
             walk,
+            packed,
             most_ahead: MOST_AHEAD.min(stripes.options().in_flight_bytes as u64 / MOST_OF_BUDGET),
             pending: VecDeque::new(),
             begun: VecDeque::new(),
@@ -215,6 +219,7 @@ impl Reader {
         if self.ahead.is_empty() {
             let Some(first) = self.next_span().await? else { return Ok(false) };
             let share = self.memory(self.memory_of(&first)).await?;
+            let first = self.in_place(first).await?;
             self.begin(first, share).await?;
         }
         if !is_narrow {
@@ -237,12 +242,21 @@ impl Reader {
         if self.budget != Budget::Readers {
             self.share = Some(self.memory(span.range.len()).await?);
         }
+        let span = self.in_place(span).await?;
         self.pieces = self.client.inner.stripes.read_span(span).await?.into_iter();
         if let Some(narrow) = &mut self.narrow {
             narrow.ready = Some(self.client.inner.runtime.now());
             narrow.given_bytes += len;
         }
         Ok(true)
+    }
+
+    /// Returns a span, about to be read, in the place where a packed object is now.
+    async fn in_place(&mut self, mut span: Span) -> Result<Span, ClientError> {
+        if let Some(packed) = &mut self.packed {
+            span.of = packed.place(&self.client).await?;
+        }
+        Ok(span)
     }
 
     /// Waits for `len` bytes of the budget. A request without a response yet is refused when there are none in time.

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use striate_client::{CopyRequest, GetRequest, ObjectAttributes, ReadOrder, ReadRange, WriteCondition};
+use striate_client::{
+    ClientError, CopyRequest, GetRequest, ObjectAttributes, ObjectStream, ReadOrder, ReadRange,
+    WriteCondition,
+};
 use striate_control::{
     GarbageCollector, PackOptions, PackReport, RepackOutcome, collect_abandoned, heal, liveness, pack_bucket,
     repack_marked, verify,
@@ -559,4 +562,48 @@ async fn packing_waits_for_others_requests_and_not_for_ever() {
     let waited = packing.cluster.runtime.now() - began;
     assert!(report.groups > 0 && waited >= Duration::from_secs(60), "{report:?} after {waited:?}");
     packing.assert_reads(0..OBJECTS).await;
+}
+
+/// What no row names may be overwritten once the grace has passed.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_takes_longer_than_the_grace_asks_where_the_object_is_now() {
+    let packing = Packing::start("rs(4,2)").await;
+    let (client, large) = (&packing.cluster.client, |key: usize| format!("folder/large{key:02}"));
+    for key in 0..16 {
+        packing.cluster.put(&large(key), &content(key, 150_000)).await.unwrap();
+    }
+    let options = PackOptions { partition_len: 512 << 10, ..options() };
+    packing.pack_with(&options).await;
+    // While idle receivers pin much of the memory, reads are small.
+    let budget = client.stripes().budget();
+    let pinned = budget.total() / 4;
+    let _pinned = budget.pin(budget.acquire(pinned).await.unwrap(), pinned);
+    let mut begun = Vec::new();
+    for key in 0..3 {
+        let request = GetRequest { bucket: BUCKET.to_owned(), key: large(key), ..GetRequest::default() };
+        let mut body = client.get(request).await.unwrap().body;
+        let first = body.next().await.unwrap().unwrap();
+        assert!(first.len() < 150_000);
+        begun.push((body, first.to_vec()));
+    }
+    let rest = async |(mut body, mut bytes): (ObjectStream, Vec<u8>)| {
+        while let Some(piece) = body.next().await {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok::<_, ClientError>(bytes)
+    };
+    packing.cluster.put(&large(1), &content(99, 150_000)).await.unwrap();
+    client.delete(BUCKET, &large(2), WriteCondition::default()).await.unwrap();
+    packing.cluster.runtime.sleep(client.stripes().options().garbage_grace).await;
+    for gone in begun.drain(1..) {
+        assert!(matches!(rest(gone).await, Err(ClientError::Inconsistent { .. })));
+    }
+    // What has only moved is read on in its new place.
+    for key in 3..16 {
+        client.delete(BUCKET, &large(key), WriteCondition::default()).await.unwrap();
+    }
+    let done = repack_marked(client.stripes(), &packing.packer, &options).await.unwrap();
+    assert!(done.iter().any(|(_, what)| *what == RepackOutcome::Released), "{done:?}");
+    packing.collect().await;
+    assert!(rest(begun.remove(0)).await.unwrap() == content(0, 150_000));
 }
