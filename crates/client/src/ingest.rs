@@ -319,17 +319,17 @@ fn is_unknown(error: &ClientError) -> bool {
     matches!(error, ClientError::Meta(MetaError::UnknownOutcome(_)))
 }
 
-/// Ends a session without a commit.
+/// Ends a session without a commit, or without knowing its outcome. A segment is given up in any case, unless the
+/// commit named it after all.
 async fn give_up(mut session: PutSession, segment: Option<SegmentWriter>, unknown: bool) {
     if unknown {
         session.committing();
         return;
     }
-    if let Some(segment) = segment {
-        // After a failure here, the collector of pending segments takes over.
-        if let Err(error) = segment.abandon(&session).await {
-            tracing::debug!(%error, "a segment that was given up is left to the collector");
-        }
+    if let Some(segment) = segment
+        && let Err(error) = segment.abandon().await
+    {
+        tracing::debug!(%error, "a segment is given up later");
     }
     session.discard().await;
 }
@@ -373,6 +373,9 @@ impl UncommittedBlocks {
     pub(crate) async fn settle<T>(self, outcome: Result<T, CommitFailure>) -> Result<T, ClientError> {
         match outcome {
             Ok(value) => {
+                if let Blocks::Segment(segment, _) = self.blocks {
+                    segment.named();
+                }
                 self.session.committed();
                 Ok(value)
             }

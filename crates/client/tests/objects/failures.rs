@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use striate_client::{ClientError, ExpectedDigests, PutRequest};
-use striate_meta::MetaError;
 use striate_meta::records::{Checksum, checksum::Algorithm};
+use striate_meta::{MetaError, keys};
 
 use crate::cluster::{Cluster, Frames, if_absent, in_virtual_time, noise, options, put};
 use crate::engine::{Fault, Unreliable};
@@ -60,6 +60,25 @@ fn a_commit_that_may_have_happened_is_not_answered_as_failed_because_its_retries
         assert_eq!(cluster.read("key").await.unwrap(), bytes);
         invariants::check(&cluster).await;
     });
+}
+
+/// Whether something names the blocks of a large object, of which the put does not know, decides whether they stay.
+#[test]
+fn a_large_put_without_a_known_outcome_leaves_no_segment_pending() {
+    for fault in [Fault::AnswerLost, Fault::RequestLost] {
+        with_faults(fault, 1, false, async |cluster| {
+            let bytes = noise(30_000, 1);
+            let error = cluster.put("key", &bytes).await.unwrap_err();
+            assert!(matches!(error, ClientError::Meta(MetaError::UnknownOutcome(_))), "{error}");
+            cluster.client.stripes().runtime().sleep(Duration::from_secs(1)).await;
+            let read = cluster.read("key").await;
+            match fault {
+                Fault::AnswerLost => assert_eq!(read.unwrap(), bytes),
+                _ => assert!(matches!(read, Err(ClientError::NoSuchKey(_)))),
+            }
+            invariants::check(&cluster).await;
+        });
+    }
 }
 
 #[test]
@@ -151,5 +170,22 @@ fn a_put_whose_caller_goes_away_leaves_no_chunks() {
         // Virtual time advances only when all tasks are idle.
         runtime.sleep(Duration::from_secs(1)).await;
         invariants::check(&cluster).await;
+    });
+}
+
+/// The caller may go away while the last blocks are being named.
+#[test]
+fn a_large_put_whose_caller_goes_away_leaves_no_segment_pending() {
+    in_virtual_time(5, async |runtime| {
+        let meta = Arc::new(Unreliable::slow(runtime.clone()));
+        let cluster = Cluster::open_with(runtime.clone(), meta, options()).await;
+        let bytes = noise(9_000, 1);
+        for patience in (0..900).step_by(3) {
+            let doomed = cluster.client.put(put("key", &bytes));
+            // Whether it was in time does not matter.
+            let _ended = runtime.timeout(Duration::from_millis(patience), doomed).await;
+        }
+        runtime.sleep(Duration::from_secs(30)).await;
+        assert!(invariants::rows(&cluster, keys::PENDING).await.is_empty());
     });
 }

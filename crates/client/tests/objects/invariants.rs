@@ -22,7 +22,7 @@ struct Contents {
     garbage_chunks: BTreeSet<(u32, ChunkId)>,
 }
 
-async fn rows(cluster: &Cluster, prefix: &[u8]) -> Vec<Row> {
+pub async fn rows(cluster: &Cluster, prefix: &[u8]) -> Vec<Row> {
     cluster.meta.scan(ScanRange::prefix(prefix), usize::MAX).await.unwrap()
 }
 
