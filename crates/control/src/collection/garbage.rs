@@ -28,6 +28,11 @@ const BATCH: usize = 64;
 const MOST_OF_STRIPE: usize = 7;
 /// Blocks of a segment released in one transaction: about 6 operations each.
 const SEGMENT_BATCH: usize = 14;
+/// Approximate number of stripes of segments released in one round: their rows are in memory, and other garbage waits
+/// meanwhile.
+const MOST_EXPANDED: usize = 1 << 12;
+/// Shortest pause between two rounds.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What became of garbage rows.
 #[derive(Default)]
@@ -38,19 +43,29 @@ struct Consumed {
     unread: Vec<Bytes>,
 }
 
+impl Consumed {
+    /// Whether no more segments are to be expanded in this round.
+    fn is_full(&self) -> bool {
+        self.unread.len() >= MOST_EXPANDED
+    }
+}
+
 /// Consumes garbage rows. Keep one per process, because it remembers the rows' ages.
 #[derive(Debug, Default)]
 pub struct GarbageCollector {
     first_seen: HashMap<Bytes, Instant>,
+    /// True if the last round left segments to the next one.
+    is_cut_short: bool,
 }
 
 impl GarbageCollector {
-    /// Runs rounds until the task is dropped, at intervals of a quarter of the grace, but at least 100 ms.
+    /// Runs rounds until the task is dropped, at intervals of a quarter of the grace, but at least 100 ms. A round
+    /// that was cut short is followed by the next one after 100 ms.
     pub fn run(mut self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let pause = (stripes.options().garbage_grace / 4).max(Duration::from_millis(100));
+            let pause = (stripes.options().garbage_grace / 4).max(SHORTEST_PAUSE);
             loop {
-                stripes.runtime().sleep(pause).await;
+                stripes.runtime().sleep(if self.is_cut_short { SHORTEST_PAUSE } else { pause }).await;
                 if let Err(error) = self.round(&stripes).await {
                     tracing::warn!(%error, "garbage collection failed; will retry");
                 }
@@ -63,6 +78,7 @@ impl GarbageCollector {
     /// # Errors
     /// When the metadata store fails; the next round continues.
     pub async fn round(&mut self, stripes: &Stripes) -> Result<u64, StripeError> {
+        self.is_cut_short = false;
         let retired = retired_sites(stripes).await?;
         let now = stripes.runtime().now();
         let grace = stripes.options().garbage_grace;
@@ -84,6 +100,7 @@ impl GarbageCollector {
             }
         }
         self.take_parts_down(stripes, now, &mut listed).await?;
+        self.is_cut_short = consumed.is_full();
         self.first_seen.retain(|key, _| listed.contains(key));
         self.first_seen.extend(consumed.unread.into_iter().map(|row| (row, now - grace)));
         Ok(consumed.count)
@@ -130,7 +147,7 @@ async fn consume(
     for row in rows {
         let record: Garbage = row.record()?;
         if let Some(segment) = &record.segment {
-            take_down(stripes, row, segment, &mut consumed.unread).await?;
+            take_down(stripes, row, segment, consumed).await?;
             continue;
         }
         if !record.stripes.is_empty() {
@@ -221,18 +238,19 @@ fn unread_row(tx: &Transaction, id: StripeId, stripe: &Stripe) -> Option<Bytes> 
     stripe.entries.is_empty().then(|| keys::garbage(&id.to_bytes(), tx.id.0))
 }
 
-/// Deletes a segment's block rows and releases its stripes in batches; the last batch deletes the garbage row.
+/// Deletes a segment's block rows and releases its stripes in batches; the last batch deletes the garbage row. The next
+/// round continues once this one has released enough.
 async fn take_down(
     stripes: &Stripes,
     garbage: &Row,
     segment: &ManifestSegment,
-    unread: &mut Vec<Bytes>,
+    consumed: &mut Consumed,
 ) -> Result<(), StripeError> {
     let id: [u8; 16] = segment.id.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
         what: "a garbage row".to_owned(),
         reason: format!("its segment id has {} bytes", segment.id.len()),
     })?;
-    loop {
+    while !consumed.is_full() {
         let blocks = stripes.meta().scan(ScanRange::prefix(&keys::blocks(&id)), SEGMENT_BATCH).await?;
         let mut tx = stripes.transaction();
         if blocks.is_empty() {
@@ -248,11 +266,12 @@ async fn take_down(
             tx.require_unchanged(keys::stripe(stripe), Some(&row));
             let record = row.record()?;
             release_stripe(&mut tx, stripe, &record);
-            unread.extend(unread_row(&tx, stripe, &record));
+            consumed.unread.extend(unread_row(&tx, stripe, &record));
         }
         if let Commit::Conflict { .. } = stripes.meta().commit(tx).await? {
             // A repair changed one of the stripes; the next round reads it again.
             return Ok(());
         }
     }
+    Ok(())
 }

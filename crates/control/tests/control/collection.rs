@@ -51,6 +51,25 @@ async fn objects_of_many_blocks_are_taken_down_whole() {
     assert_eq!(verify(cluster.client.stripes(), go_on).await.unwrap().progress.stripes, 0);
 }
 
+/// Other garbage does not wait until all of its blocks are released, nor are all of them in memory together.
+#[tokio::test(start_paused = true)]
+async fn an_object_of_very_many_blocks_is_taken_down_in_rounds_that_soon_follow_each_other() {
+    let cluster = Cluster::start(6, "rs(4,2)").await;
+    cluster.client.update_bucket(BUCKET, |bucket| bucket.block_len = 16).await.unwrap();
+    cluster.put("large", &content(1, 16 * 4_200)).await.unwrap();
+    assert_eq!(cluster.stripes().await.len(), 4_200);
+    cluster.put("large", b"small").await.unwrap();
+    cluster.runtime.spawn(GarbageCollector::default().run(cluster.client.stripes().clone()));
+    // Rounds are 15 s apart. The first one sees the object, and the fifth releases most of its blocks.
+    cluster.runtime.sleep(Duration::from_millis(75_050)).await;
+    let left = cluster.stripes().await.len();
+    assert!((1..=200).contains(&left), "{left}");
+    cluster.runtime.sleep(Duration::from_secs(1)).await;
+    assert_eq!((cluster.stripes().await.len(), cluster.chunk_count()), (0, 6 * left));
+    cluster.runtime.sleep(Duration::from_secs(15)).await;
+    assert_eq!(cluster.chunk_count(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn parts_of_uploads_that_are_gone_are_taken_down_after_the_grace() {
     let cluster = Cluster::start(6, "rs(4,2)").await;
