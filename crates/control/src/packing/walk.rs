@@ -378,9 +378,10 @@ impl<'a> Walk<'a> {
         answering.map(|view| view.site.last_load()).any(|load| load.queue_requests > load.workers)
     }
 
-    /// Returns a message if a site has too little space for another group.
+    /// Returns a message if a site that takes chunks has too little space for another group.
     fn lacks_space(&self) -> Option<String> {
-        let mut sites = self.stripes.sites().into_iter().map(|view| (view.site.id(), view.site.last_load()));
+        let sites = self.stripes.sites().into_iter().filter(|view| view.writable);
+        let mut sites = sites.map(|view| (view.site.id(), view.site.last_load()));
         let full = sites.find(|(_, load)| load.free_bytes < (load.used_bytes + load.free_bytes) / RESERVE);
         full.map(|(site, _)| format!("site {site} has less than a tenth of its space left"))
     }

@@ -564,6 +564,18 @@ async fn packing_waits_for_others_requests_and_not_for_ever() {
     packing.assert_reads(0..OBJECTS).await;
 }
 
+/// A full disk is drained so that there is space again, and a dead one says for ever that it was full.
+#[tokio::test(start_paused = true)]
+async fn packing_leaves_space_on_sites_that_take_chunks_and_does_not_mind_others() {
+    let packing = Packing::start("rs(4,2)").await;
+    let full = &packing.cluster.sites[3];
+    *full.capacity.lock() = full.used_bytes();
+    assert_eq!(packing.pack().await.groups, 0);
+    packing.cluster.client.stripes().set_draining(full.id(), true);
+    assert!(packing.pack().await.groups > 0);
+    packing.assert_reads(0..OBJECTS).await;
+}
+
 /// What no row names may be overwritten once the grace has passed.
 #[tokio::test(start_paused = true)]
 async fn a_read_that_takes_longer_than_the_grace_asks_where_the_object_is_now() {
