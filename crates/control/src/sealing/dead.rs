@@ -111,12 +111,12 @@ async fn leave_each(
 }
 
 /// Logs an error that concerns only one stripe and returns `None`, so that it does not hold up others.
-fn done<T>(outcome: Result<T, StripeError>) -> Result<Option<T>, StripeError> {
+pub(super) fn done<T>(outcome: Result<T, StripeError>) -> Result<Option<T>, StripeError> {
     match outcome {
         Ok(done) => Ok(Some(done)),
         Err(StripeError::Meta(error)) => Err(error.into()),
         Err(error) => {
-            tracing::warn!(%error, "dead members could not be released; the next look retries");
+            tracing::warn!(%error, "a stripe cannot be seen or changed now; the next look retries");
             Ok(None)
         }
     }

@@ -190,7 +190,7 @@ pub async fn resume_wide(stripes: &Stripes) -> Result<Vec<(StripeId, WideStep)>,
     let mut rows = Rows::with_prefix(keys::CHANGES);
     while let Some(page) = rows.next(stripes).await? {
         for id in page.iter().filter_map(|row| keys::stripe_of(&row.key)) {
-            let Some(stripe) = stripes.find(id).await? else { continue };
+            let Some(stripe) = dead::done(stripes.find(id).await)?.flatten() else { continue };
             if !matches!(stripe.record.wide_state(), WideState::Narrow | WideState::Complete) {
                 done.push((id, advance(stripes, id).await?.0));
             }

@@ -125,6 +125,7 @@ async fn a_stripe_whose_record_is_wrong_does_not_keep_others_from_leaving() {
         assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
     };
     with_profile(&sealing, "rs(4").await;
+    resume_wide(&stripes).await.expect("each pass of packing and sealing begins with it");
     assert_eq!(sealing.leave().await, dead - 1);
     sealing.put_again().await;
     sealing.pack().await;
