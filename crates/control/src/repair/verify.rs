@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
 use striate_core::{ChunkId, Generation, SiteId};
-use striate_meta::records::Stripe;
+use striate_meta::records::{Location, Stripe};
 use striate_meta::{Commit, Row, keys};
 use striate_plan::LeavingRacks;
 use striate_site::{ChunkInfo, SiteError};
@@ -118,33 +118,19 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Exami
         let Some(id) = keys::stripe_of(&row.key) else { return Ok(Examination::default()) };
         let record: Stripe = row.record()?;
         let mut found = Examination::default();
-        let k = stripes.code_of(&record)?.k();
+        let k = match stripes.code_of(&record) {
+            Ok(code) => code.k(),
+            // It must not keep the stripes after it from being examined.
+            Err(error) => {
+                found.damage.push(format!("stripe {id}: {error}"));
+                return Ok(found);
+            }
+        };
         // A wide stripe's members are examined with the stripes they were written in.
         for (index, location) in own_locations(&record) {
-            if !has_place(&record, k, index) {
-                continue;
-            }
-            let chunk = file_of(id, &record, index);
-            let site = SiteId(location.site);
-            if site == SiteId(0) {
-                found.damage.push(format!("chunk {chunk}: never written (debt)"));
-                continue;
-            }
-            let Some(handle) = stripes.site(site) else {
-                found.damage.push(format!("chunk {chunk}: site {site} is not here"));
-                continue;
-            };
-            match handle.verify(chunk).await {
-                Ok(info) if info.crc32c == location.crc32c && info.len == record.chunk_len => {
-                    found.good.push(info)
-                }
-                Ok(_) => {
-                    found.damage.push(format!("chunk {chunk} on site {site}: not the bytes of the encoding"))
-                }
-                Err(error @ (SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_))) => {
-                    found.damage.push(format!("site {site}: {error}"));
-                }
-                Err(_) => found.unknown += 1,
+            if has_place(&record, k, index) {
+                let chunk = file_of(id, &record, index);
+                examine_chunk(stripes, chunk, location, record.chunk_len, &mut found).await;
             }
         }
         examine_copies(stripes, id, &record, &mut found).await?;
@@ -158,6 +144,31 @@ pub(crate) fn examine(stripes: &Stripes, row: Row) -> BoxFuture<'_, Result<Exami
         }
         Ok(found)
     })
+}
+
+/// Reads a chunk of `len` bytes and compares it with its location in the stripe's record.
+async fn examine_chunk(
+    stripes: &Stripes,
+    chunk: ChunkId,
+    location: &Location,
+    len: u32,
+    found: &mut Examination,
+) {
+    let site = SiteId(location.site);
+    if site == SiteId(0) {
+        return found.damage.push(format!("chunk {chunk}: never written (debt)"));
+    }
+    let Some(handle) = stripes.site(site) else {
+        return found.damage.push(format!("chunk {chunk}: site {site} is not here"));
+    };
+    match handle.verify(chunk).await {
+        Ok(info) if info.crc32c == location.crc32c && info.len == len => found.good.push(info),
+        Ok(_) => found.damage.push(format!("chunk {chunk} on site {site}: not the bytes of the encoding")),
+        Err(error @ (SiteError::Missing(_) | SiteError::Corrupt { .. } | SiteError::Suspect(_))) => {
+            found.damage.push(format!("site {site}: {error}"));
+        }
+        Err(_) => found.unknown += 1,
+    }
 }
 
 /// Reads the copies of a stripe's chunks. A bad copy is not damage: it is dropped.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use striate_control::keep_scrubbing;
+use striate_control::{keep_scrubbing, verify};
 use striate_meta::keys;
-use striate_meta::records::{ScrubCount, ScrubWork};
+use striate_meta::records::{self, ScrubCount, ScrubWork};
 
-use crate::cluster::{Cluster, content};
+use crate::cluster::{Cluster, content, go_on};
 
 const OBJECTS: u64 = 40;
 const CHUNKS: u64 = 6 * OBJECTS;
@@ -57,6 +57,22 @@ async fn what_it_finds_damaged_is_in_debt() {
     cluster.runtime.sleep(CYCLE / 2 + Duration::from_secs(60)).await;
     assert_eq!(cluster.debts().await as u64, OBJECTS);
     assert_eq!(work(&cluster).await.last.unwrap().damaged, OBJECTS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stripe_whose_record_is_wrong_is_named_and_those_after_it_are_verified() {
+    let cluster = filled().await;
+    let (id, record) = cluster.stripes().await.into_iter().next().unwrap();
+    let record = records::Stripe { profile: "rs(4".to_owned(), ..record };
+    let mut tx = cluster.client.stripes().transaction();
+    tx.put(keys::stripe(id), records::encode(&record));
+    cluster.meta.commit(tx).await.unwrap();
+    let _task = cluster.runtime.spawn(keep_scrubbing(cluster.client.stripes().clone(), CYCLE));
+    cluster.runtime.sleep(CYCLE + Duration::from_secs(60)).await;
+    let last = work(&cluster).await.last.unwrap();
+    assert_eq!((last.stripes, last.chunks, last.damaged), (OBJECTS, CHUNKS - 6, 1));
+    let report = verify(cluster.client.stripes(), go_on).await.unwrap();
+    assert!(report.progress.damaged == 1 && report.examples[0].contains(&id.to_string()), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
