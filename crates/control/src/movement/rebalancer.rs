@@ -331,12 +331,17 @@ impl Pass<'_> {
     ) -> Result<Vec<SizedMove>, StripeError> {
         let mut moves = Vec::new();
         for (stripe, record) in self.stripes.records_of(stripes).await? {
-            if *remaining > 0
-                && let Some((chunk_move, len)) = self.plan_one(giver, stripe, &record).await?
-            {
-                self.levelling.note(chunk_move.from, chunk_move.to, len);
-                *remaining = remaining.saturating_sub(u64::from(len));
-                moves.push((chunk_move, len));
+            if *remaining == 0 {
+                break;
+            }
+            match self.plan_one(giver, stripe, &record).await {
+                Ok(None) => {}
+                Ok(Some((chunk_move, len))) => {
+                    self.levelling.note(chunk_move.from, chunk_move.to, len);
+                    *remaining = remaining.saturating_sub(u64::from(len));
+                    moves.push((chunk_move, len));
+                }
+                Err(error) => self.rebalancer.count(refusal(error)?),
             }
         }
         Ok(moves)
@@ -400,7 +405,7 @@ impl Pass<'_> {
         });
         let mut outcomes = stream::iter(outcomes.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
         while let Some((chunk_move, len, outcome)) = outcomes.next().await {
-            let outcome = outcome.transpose()?;
+            let outcome = outcome.map(|moved| moved.or_else(refusal)).transpose()?;
             match outcome {
                 Some(MoveOutcome::Moved { bytes }) => {
                     let at = stripes.runtime().now();
@@ -415,6 +420,14 @@ impl Pass<'_> {
             outcome.into_iter().for_each(|outcome| rebalancer.count(outcome));
         }
         Ok(refused)
+    }
+}
+
+/// Counts an error that concerns only one stripe as a refusal, so that it holds up no others.
+fn refusal(error: StripeError) -> Result<MoveOutcome, StripeError> {
+    match error {
+        StripeError::Meta(error) => Err(error.into()),
+        error => Ok(MoveOutcome::Refused(error.to_string())),
     }
 }
 

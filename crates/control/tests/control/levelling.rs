@@ -7,6 +7,8 @@ use crate::sealed::Sealing;
 use striate_control::movement::RebalanceOptions;
 use striate_control::{GarbageCollector, Rebalancer, verify};
 use striate_core::SiteId;
+use striate_meta::keys;
+use striate_meta::records::{self, Stripe};
 use striate_site::Site;
 
 const OBJECTS: usize = 60;
@@ -54,6 +56,25 @@ async fn a_drained_site_is_emptied_and_takes_nothing() {
     assert_eq!((progress.refused, progress.left_to_repair), (0, 0), "{progress:?}");
     assert_eq!(progress.bytes, progress.chunks * CHUNK);
     assert_eq!(progress.givers[0], (SiteId(1), OBJECTS as u64 * CHUNK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stripe_whose_record_is_wrong_stays_and_the_others_leave_a_drained_site() {
+    let mut cluster = filled(200).await;
+    cluster.add(7).await;
+    *cluster.sites[6].capacity.lock() = 200 * CHUNK;
+    let (id, record) = cluster.stripes().await.into_iter().nth(OBJECTS / 2).unwrap();
+    let record = Stripe { profile: "rs(4".to_owned(), ..record };
+    let mut tx = cluster.client.stripes().transaction();
+    tx.put(keys::stripe(id), records::encode(&record));
+    cluster.meta.commit(tx).await.unwrap();
+    cluster.client.stripes().set_draining(SiteId(1), true);
+    let rebalancer = Rebalancer::default();
+    rebalancer.run_pass(cluster.client.stripes()).await.unwrap();
+    cluster.collect().await;
+    let progress = rebalancer.progress();
+    assert_eq!(cluster.sites[0].chunks.lock().len(), 1, "{progress:?}");
+    assert!(progress.refused > 0 && progress.last_refusal.is_some(), "{progress:?}");
 }
 
 #[tokio::test(start_paused = true)]
