@@ -3,12 +3,14 @@
 import http.client
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 from . import ROOT, TOOLS, processes
@@ -16,13 +18,18 @@ from .s3 import Client
 from .sigv4 import Credentials
 
 CREDENTIALS = Credentials("proving-access", "proving-secret-key-0123456789")
+PORTS = random.SystemRandom()
 DOMAIN = "s3.test"  # for virtual-hosted style; it need not resolve
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a port that nothing listens on, below those that the system gives to outgoing connections: one of these could
+    take it before a server does."""
+    while True:
+        port = PORTS.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def built(variable, name):
