@@ -170,33 +170,6 @@ impl Client {
         Ok(())
     }
 
-    /// Sets whether a bucket's small objects are packed; `None` follows its profile, or else the store. Returns the
-    /// previous setting.
-    ///
-    /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] when the bucket cannot be packed.
-    pub async fn set_packing(&self, name: &str, packing: Option<Packing>) -> Result<String, ClientError> {
-        let bucket = self.bucket(name).await?;
-        if let Some(packing) = packing {
-            self.check_packing(packing, self.home_of(&bucket)?, &self.profile_of_bucket(&bucket)?)?;
-        }
-        let text = packing.map(|packing| packing.to_string()).unwrap_or_default();
-        if bucket.packing != text {
-            self.update_bucket(name, |bucket| bucket.packing.clone_from(&text)).await?;
-        }
-        Ok(bucket.packing)
-    }
-
-    /// Turns the packing of a bucket off, before its packed objects are split. Returns the previous setting.
-    ///
-    /// # Errors
-    /// [`ClientError::NoSuchBucket`]; [`ClientError::InvalidArgument`] for a bucket whose objects are not on the store's
-    /// disks.
-    pub async fn stop_packing(&self, name: &str) -> Result<String, ClientError> {
-        self.home_of(&self.bucket(name).await?)?.check_suits("packing is")?;
-        self.set_packing(name, Some(Packing::Off)).await
-    }
-
     /// Returns the bucket's record.
     ///
     /// # Errors

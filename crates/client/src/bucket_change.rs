@@ -113,6 +113,27 @@ impl Client {
         }
     }
 
+    /// As [`Client::change_bucket`], for packing only; `None` follows the bucket's profile, or else the store. Returns the
+    /// previous setting.
+    ///
+    /// # Errors
+    /// As [`Client::change_bucket`].
+    pub async fn set_packing(&self, name: &str, packing: Option<Packing>) -> Result<String, ClientError> {
+        let before = self.bucket(name).await?.packing;
+        let packing = Some(packing.into());
+        self.change_bucket(name, BucketChange { packing, ..BucketChange::default() }).await?;
+        Ok(before)
+    }
+
+    /// Turns the packing of a bucket off, before its packed objects are split. Returns the previous setting.
+    ///
+    /// # Errors
+    /// As [`Client::change_bucket`].
+    pub async fn stop_packing(&self, name: &str) -> Result<String, ClientError> {
+        self.home_of(&self.bucket(name).await?)?.check_suits("packing is")?;
+        self.set_packing(name, Some(Packing::Off)).await
+    }
+
     /// As [`Client::change_bucket`], for the sealing of cold data only; `None` stops it.
     ///
     /// # Errors

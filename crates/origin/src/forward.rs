@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
+use quick_xml::events::Event;
 use s3s::{Body, StdError};
 use serde::Deserialize;
 use striate_client::ClientError;
@@ -300,9 +301,14 @@ fn is_settled(answer: &Result<Response<Bytes>, ClientError>) -> bool {
 /// Whether a document is an error. Copies and the completion of uploads take long, so S3 sends their status before they
 /// have happened.
 fn is_error(document: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(document);
-    let root = text.split('<').skip(1).find(|tag| !tag.starts_with(['?', '!']));
-    root.is_some_and(|tag| tag.split(['>', ' ']).next() == Some("Error"))
+    let mut document = quick_xml::Reader::from_reader(document);
+    loop {
+        match document.read_event() {
+            Ok(Event::Start(root) | Event::Empty(root)) => return root.local_name().as_ref() == b"Error",
+            Ok(Event::Eof) | Err(_) => return false,
+            Ok(_) => {}
+        }
+    }
 }
 
 /// Whether the response is a document that names the bucket.

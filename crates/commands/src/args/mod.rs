@@ -82,7 +82,7 @@ pub enum Command {
             they do not exist); Striate writes an identity into each and prints an access key and secret once. \
             STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY choose them instead.\n\n\
             At a restart the directories may come in another order, and empty ones may be added. A missing or \
-            empty directory in the place of a known one does not stop the store while enough are left: it starts, \
+            empty directory in place of a known one does not stop the store while enough are left: it starts, \
             says what is missing, and `striate disk replace PATH` brings the redundancy back. When too many are \
             missing it refuses to start, changes nothing, and names them.\n\n\
             How objects are coded depends on the number of directories at the first start:\n  \

@@ -108,9 +108,9 @@ pub enum DiskCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Admit an empty directory in the place of a lost disk.
+    /// Admit an empty directory in place of a lost disk.
     #[command(
-        long_about = "Admit an empty directory in the place of a lost disk.\n\n\
+        long_about = "Admit an empty directory in place of a lost disk.\n\n\
             PATH is the path of the lost disk, and must now hold an empty directory (a new disk, formatted \
             and mounted). It gets an identity and a site number of its own; the old site is given up for \
             good. The store keeps running and rebuilds the lost chunks; `striate heal` does it at once.\n\n\
@@ -168,7 +168,7 @@ pub enum AdminCommand {
             directories themselves, with their locks: stop the server first, and name the directories as it is started with \
             them.\n\n\
             When it is interrupted, run the same command again; what has been copied is not copied again. To give up \
-            instead, run it with --cancel in the place of --to: the source is in use again.")]
+            instead, run it with --cancel in place of --to: the source is in use again.")]
     Migrate(Box<MigrateArgs>),
 }
 
