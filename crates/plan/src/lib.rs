@@ -56,7 +56,7 @@ pub use placement::durability::{DurabilityRule, chunks_to_write, fewest_sites, i
 pub use placement::grouping::Grouping;
 pub use placement::hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use placement::leaving::LeavingRacks;
-pub use placement::making_room::{Place, admits_at, clearing_move};
+pub use placement::making_room::{Place, StripeRoom, first_of_two_moves};
 pub use placement::rule::PlacementRule;
 pub use placement::strays::Stray;
 pub use placement::{Candidate, draw_order};

@@ -372,15 +372,15 @@ impl Pass<'_> {
             // Within its rack a member may usually be anywhere. A chunk that must leave asks its wide stripe, and
             // goes farther if need be.
             Some((wide, position)) if self.levelling.is_drained(giver) => {
-                let Some(wide) = self.stripes.find(wide).await? else { return Ok(None) };
-                let admits = |to: &SiteFill| self.stripes.admits_in_wide(&wide, position, to.site, leaving);
+                let Some(opened) = self.stripes.find(wide).await? else { return Ok(None) };
+                let admits = |to: &SiteFill| self.stripes.admits_in_wide(&opened, position, to.site, leaving);
                 let to = draw(&|to| is_near(to) && admits(to)).or_else(|| draw(&admits));
                 // The only site open to it may hold another chunk of the stripe. That does not matter if the stripe
                 // has no parities or is dead.
                 let is_bound = !record.dropped && !record.dead;
                 let to = to.or_else(|| (!is_bound).then(|| draw_beside(&[giver], &admits)).flatten());
                 if to.is_none() && is_bound {
-                    let wide = (&wide, position);
+                    let wide = (wide, position);
                     let first = find_clearing_move(self.stripes, stripe, index, wide, leaving).await?;
                     return Ok(first.map(|chunk_move| (chunk_move, len)));
                 }

@@ -1,16 +1,16 @@
 //! Makes room for a member of a wide stripe that must leave its site or is lost: another chunk moves first, either of
-//! the member's own stripe or of the wide stripe.
+//! the member's own stripe or of the wide stripe, or one of each.
 
 use striate_core::{SiteId, StripeId};
 use striate_meta::records::Stripe;
 use striate_plan::movement::ChunkMove;
-use striate_plan::{Candidate, LeavingRacks, Place, admits_at, clearing_move, draw_order};
+use striate_plan::{Candidate, LeavingRacks, Place, StripeRoom, draw_order, first_of_two_moves};
 use striate_site::Priority;
-use striate_stripe::{OpenedStripe, StripeChange, StripeError, Stripes, is_hole};
+use striate_stripe::{StripeChange, StripeError, Stripes};
 
-/// Returns a move of another chunk, of the stripe or of its wide stripe, after which chunk `member` may go to a site
-/// that both stripes admit, where chunks may leave the racks in `leaving`. `position` is the member's position in the
-/// wide stripe. `None` if no single move suffices.
+/// Returns the next move of another chunk, of the stripe or of its wide stripe, so that chunk `member` may go to a site
+/// that both stripes admit, where chunks may leave the racks in `leaving`. `wide` is the wide stripe with the member's
+/// position. `None` if neither one nor two moves suffice.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -18,25 +18,84 @@ pub(super) async fn find_clearing_move(
     stripes: &Stripes,
     id: StripeId,
     member: usize,
-    (wide, position): (&OpenedStripe, usize),
+    wide: (StripeId, usize),
     leaving: &LeavingRacks,
 ) -> Result<Option<ChunkMove>, StripeError> {
     let Some(mut change) = stripes.change(id, Priority::Background).await? else { return Ok(None) };
     change.leave(leaving);
     let candidates = stripes.candidates();
-    let mut rng = stripes.runtime().rng();
-    let order: Vec<&Candidate> = draw_order(&mut rng, &candidates);
-    let admits = |candidate: &&&Candidate| stripes.admits_in_wide(wide, position, candidate.site, leaving);
-    let takers: Vec<Place> =
-        order.iter().filter(admits).map(|candidate| (candidate.site, candidate.rack.clone())).collect();
-    let new_places = |index: usize| other_places(&change, index, &order);
-    let clearing = clearing_move(&change.rule(), &change.places(), member, &takers, new_places);
-    if let Some((index, to)) = clearing {
-        let from = SiteId(change.record.locations[index].site);
-        return Ok(Some(ChunkMove { stripe: id, index, from, to }));
+    let order = draw_order(&mut stripes.runtime().rng(), &candidates);
+    let own = own_room(&change, member, &order, |_| true);
+    match own_clearing_move(&change, &own, member, &order) {
+        Some(chunk_move) => Ok(Some(chunk_move)),
+        None => find_move_in_wide(stripes, &change, &own, wide, &order, leaving).await,
     }
-    let is_well = |site: SiteId| candidates.iter().any(|candidate| candidate.site == site);
-    find_move_in_wide(stripes, &change, member, (wide, position), &takers, is_well).await
+}
+
+/// Returns the room that a stripe has for chunk `index`, if chunks may move for which `may_move` holds.
+pub(crate) fn own_room(
+    change: &StripeChange<'_>,
+    index: usize,
+    order: &[&Candidate],
+    may_move: impl Fn(usize) -> bool,
+) -> StripeRoom {
+    let mut room = StripeRoom::new(change.rule(), change.places(), index);
+    let others = (0..change.code.n()).filter(|&chunk| chunk != index && may_move(chunk));
+    others.for_each(|chunk| room.may_move(chunk, other_places(change, chunk, order)));
+    room
+}
+
+/// Returns the move of another chunk of a member's own stripe after which the member may go where its wide stripe
+/// admits it.
+pub(crate) fn own_clearing_move(
+    change: &StripeChange<'_>,
+    own: &StripeRoom,
+    member: usize,
+    order: &[&Candidate],
+) -> Option<ChunkMove> {
+    let takers = order.iter().filter(|to| change.wide_admits(member, to.site));
+    let takers: Vec<Place> = takers.map(|to| (to.site, to.rack.clone())).collect();
+    let (index, to) = own.clearing_move(&takers)?;
+    Some(move_of(change, index, to))
+}
+
+/// Returns the move of another chunk of a member's wide stripe after which the member may go where its own stripe
+/// admits it. If no such move suffices, returns the move of a chunk of its own stripe after which one does. `own` is the
+/// member's own stripe, and `wide` the wide one with the member's position.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn find_move_in_wide(
+    stripes: &Stripes,
+    change: &StripeChange<'_>,
+    own: &StripeRoom,
+    (wide, position): (StripeId, usize),
+    order: &[&Candidate],
+    leaving: &LeavingRacks,
+) -> Result<Option<ChunkMove>, StripeError> {
+    let Some(mut wide) = stripes.change(wide, Priority::Background).await? else { return Ok(None) };
+    wide.leave(leaving);
+    let mut room = StripeRoom::new(wide.rule(), wide.places(), position);
+    let mut others = vec![None; wide.code.n()];
+    for at in room.in_the_way() {
+        let owner = owner_of(wide.id, &wide.record, at).filter(|&(id, _)| id != change.id);
+        let Some((stripe, index)) = owner else { continue };
+        let Some(mut owner) = stripes.change(stripe, Priority::Background).await? else { continue };
+        owner.leave(leaving);
+        room.may_move(at, other_places(&owner, index, order));
+        others[at] = Some((stripe, index));
+    }
+    let sites: Vec<Place> = order.iter().map(|to| (to.site, to.rack.clone())).collect();
+    let takers = sites.iter().filter(|site| own.admits(site));
+    if let Some((at, to)) = room.clearing_move(takers) {
+        let from = SiteId(wide.record.locations[at].site);
+        return Ok(others[at].map(|(stripe, index)| ChunkMove { stripe, index, from, to }));
+    }
+    Ok(first_of_two_moves(own, &room, &sites).map(|(index, to)| move_of(change, index, to)))
+}
+
+fn move_of(change: &StripeChange<'_>, index: usize, to: SiteId) -> ChunkMove {
+    ChunkMove { stripe: change.id, index, from: SiteId(change.record.locations[index].site), to }
 }
 
 /// Returns the places where the rules of its stripes admit a chunk, in the order of the candidates. If its own
@@ -56,39 +115,6 @@ pub(crate) fn other_places(change: &StripeChange<'_>, index: usize, order: &[&Ca
     let (free, holding): (Vec<&Candidate>, Vec<&Candidate>) =
         admitted.partition(|candidate| has_none(candidate.site));
     free.into_iter().chain(holding).map(|candidate| (candidate.site, candidate.rack.clone())).collect()
-}
-
-/// Returns a move of another chunk of the wide stripe within its rack, to one of `takers`: sites that the wide stripe
-/// admits for the member but its own stripe does not. The member may then take that chunk's place, if `is_well` says
-/// that the site takes chunks. `None` if no such chunk exists.
-///
-/// # Errors
-/// When the metadata store fails.
-pub(crate) async fn find_move_in_wide(
-    stripes: &Stripes,
-    change: &StripeChange<'_>,
-    member: usize,
-    (wide, position): (&OpenedStripe, usize),
-    takers: &[Place],
-    is_well: impl Fn(SiteId) -> bool,
-) -> Result<Option<ChunkMove>, StripeError> {
-    let (rule, places) = (change.rule(), change.places());
-    for at in (0..wide.code.n()).filter(|&at| at != position && !is_hole(&wide.record, at)) {
-        let from = SiteId(wide.record.locations[at].site);
-        let Some(place) = change.rack_of(from).map(|rack| (from, rack)) else { continue };
-        let taker = takers.iter().find(|(site, rack)| *rack == place.1 && *site != from);
-        let Some(&(to, _)) = taker.filter(|_| is_well(from)) else { continue };
-        if !admits_at(&rule, &places, member, &place) {
-            continue;
-        }
-        let other = owner_of(wide.id, &wide.record, at).filter(|&(id, _)| id != change.id);
-        let Some((stripe, index)) = other else { continue };
-        let has_none = |opened: OpenedStripe| opened.record.locations.iter().all(|at| at.site != to.0);
-        if stripes.find(stripe).await?.is_some_and(has_none) {
-            return Ok(Some(ChunkMove { stripe, index, from, to }));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the stripe whose file a chunk is, and the chunk's index there: a member of a wide stripe is one of its own

@@ -166,6 +166,30 @@ async fn what_a_lost_rack_had_of_stripes_with_parities_is_rebuilt_too() {
     assert!(given_up * 20 < kept, "{given_up} stripes gave up their parities, {kept} kept them");
 }
 
+/// Stripes may not give up their parities, because their wide stripes are in debt. Where one of them has as many chunks
+/// as it may in all racks that a lost member may go to, another chunk of its wide stripe moves.
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_rack_had_is_rebuilt_also_where_parities_must_stay() {
+    for rack in racks() {
+        let sealing = Sealing::start_sealed().await;
+        let narrow = sealing.make_narrow_again().await;
+        for (wide, _) in sealing.wide_stripes().await {
+            sealing.put_in_debt(wide).await;
+        }
+        let (stripes, absent) = (sealing.cluster.client.stripes(), sealing.without(&rack));
+        for (id, _) in sealing.cluster.stripes().await {
+            let outcome = repair_stripe(stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap();
+            assert!(outcome.is_whole(), "stripe {id} without {rack}: {outcome:?}");
+        }
+        for id in narrow {
+            assert!(!sealing.record(id).await.dropped, "stripe {id} without {rack}");
+        }
+        sealing.assert_left(&rack).await;
+        sealing.assert_whole().await;
+        sealing.assert_reads().await;
+    }
+}
+
 /// Only the rack without chunks of a stripe has room for what another one had.
 #[tokio::test(start_paused = true)]
 async fn where_stripes_fill_their_racks_one_stays_free_and_any_other_may_be_lost() {

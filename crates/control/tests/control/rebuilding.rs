@@ -50,6 +50,14 @@ impl Sealing {
         (id, index, site)
     }
 
+    /// Puts a stripe in debt: any of its chunks may be damaged.
+    pub async fn put_in_debt(&self, id: StripeId) {
+        let stripes = self.cluster.client.stripes();
+        let mut tx = stripes.transaction();
+        tx.put(keys::debt(id), Bytes::new());
+        assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+    }
+
     /// Runs one repair of a stripe while these sites are gone.
     pub async fn repair(&self, id: StripeId, gone: BTreeSet<SiteId>) -> RepairOutcome {
         let absent = AbsentSites { gone, ..AbsentSites::default() };
@@ -310,9 +318,7 @@ async fn another_chunk_of_the_wide_stripe_makes_room_where_parities_must_stay() 
         } else {
             // Chunks of another wide stripe that are known to be damaged count as lacking.
             let (wide, _) = wide_of(&before.locations[(index + 1) % 4]).unwrap();
-            let mut tx = stripes.transaction();
-            tx.put(keys::debt(wide), Bytes::new());
-            assert!(matches!(stripes.meta().commit(tx).await.unwrap(), Commit::Done(_)));
+            sealing.put_in_debt(wide).await;
             let outcome = sealing.repair(id, BTreeSet::from([site])).await;
             assert!(outcome.is_whole(), "{outcome:?}");
         }

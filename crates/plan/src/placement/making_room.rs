@@ -1,8 +1,9 @@
-//! Makes room for a chunk that another chunk of its stripe blocks.
+//! Makes room for a chunk that its stripes bar from every site.
 //!
-//! A wide stripe leaves a member only the sites of the one or two racks without its chunks; where racks have five
+//! A wide stripe leaves a member only the sites of the one or two racks with chunks of its group; where racks have five
 //! sites, often just one site. The stripe in which the member was written has a rule of its own, and may already have a
-//! chunk on that site, or as many as allowed in that rack.
+//! chunk on that site, or as many as allowed in that rack. Then another chunk of either stripe moves first, or one of
+//! each.
 
 use striate_core::{RackId, SiteId};
 
@@ -11,80 +12,106 @@ use crate::placement::rule::PlacementRule;
 /// The current or planned place of a chunk.
 pub type Place = (SiteId, RackId);
 
-/// Finds a chunk to move, and its destination, so that the chunk `index` may go to one of `takers`: sites that would
-/// take it but for the stripe's rule. `places` holds the place of each of the n chunks, `None` for a missing one,
-/// followed by the places of chunks under way. `new_places` returns where another chunk may go under the rule. Returns
-/// `None` if no single move helps.
-pub fn clearing_move(
-    rule: &PlacementRule,
-    places: &[Option<Place>],
+/// A stripe of a chunk that is to go elsewhere, and where others of its chunks may go to make room.
+#[derive(Clone, Debug)]
+pub struct StripeRoom {
+    rule: PlacementRule,
+    /// The place of each of the n chunks, `None` for a missing one, followed by the places of chunks under way.
+    places: Vec<Option<Place>>,
+    /// The chunk that is to go elsewhere.
     index: usize,
-    takers: &[Place],
-    new_places: impl Fn(usize) -> Vec<Place>,
-) -> Option<(usize, SiteId)> {
-    let others = (0..rule.chunks()).filter(|&chunk| chunk != index && places[chunk].is_some());
-    let moves_of = |chunk: usize| new_places(chunk).into_iter().map(move |to| (chunk, to));
-    let moves: Vec<(usize, Place)> = others.flat_map(moves_of).collect();
-    let helps = |taker: &Place| {
-        moves.iter().find(|&(chunk, to)| admits_after(rule, places, (index, taker), (*chunk, to)))
-    };
-    takers.iter().find_map(helps).map(|&(chunk, (site, _))| (chunk, site))
+    /// Other chunks, each with a place where it may go.
+    moves: Vec<(usize, Place)>,
 }
 
-/// Returns whether a chunk may go to `taker` once another one has moved.
-fn admits_after(
-    rule: &PlacementRule,
-    places: &[Option<Place>],
-    (index, taker): (usize, &Place),
-    (moved, to): (usize, &Place),
-) -> bool {
-    let place = |at: usize| if at == moved { Some(to) } else { places[at].as_ref() };
-    admits(rule, (0..places.len()).filter_map(|at| Some((at, place(at)?))), (index, taker))
+impl StripeRoom {
+    /// Creates the room for chunk `index` of a stripe with this rule. `places` holds the place of each of the n chunks,
+    /// `None` for a missing one, followed by the places of chunks under way.
+    pub fn new(rule: PlacementRule, places: Vec<Option<Place>>, index: usize) -> Self {
+        Self { rule, places, index, moves: Vec::new() }
+    }
+
+    /// Adds the places where the rules of its stripes let another chunk go.
+    pub fn may_move(&mut self, chunk: usize, to: Vec<Place>) {
+        if chunk != self.index && chunk < self.rule.chunks() && self.places[chunk].is_some() {
+            self.moves.extend(to.into_iter().map(|place| (chunk, place)));
+        }
+    }
+
+    /// Returns whether the chunk may go to `taker` now.
+    pub fn admits(&self, taker: &Place) -> bool {
+        self.admits_with(taker, |at| self.places[at].as_ref())
+    }
+
+    /// Returns the chunks without which the chunk might take their places.
+    pub fn in_the_way(&self) -> Vec<usize> {
+        let is_in_the_way = |&chunk: &usize| {
+            let Some(place) = &self.places[chunk] else { return false };
+            chunk != self.index
+                && self.admits_with(place, |at| self.places[at].as_ref().filter(|_| at != chunk))
+        };
+        (0..self.rule.chunks()).filter(is_in_the_way).collect()
+    }
+
+    /// Finds a chunk to move, and its destination, so that the chunk may go to one of `takers`. Returns `None` if no
+    /// single move helps.
+    pub fn clearing_move<'a>(&self, takers: impl IntoIterator<Item = &'a Place>) -> Option<(usize, SiteId)> {
+        let helps = |taker: &Place| {
+            self.moves.iter().find(|(moved, to)| {
+                self.admits_with(taker, |at| if at == *moved { Some(to) } else { self.places[at].as_ref() })
+            })
+        };
+        takers.into_iter().find_map(helps).map(|&(chunk, (site, _))| (chunk, site))
+    }
+
+    /// Returns whether the chunk may go to `taker` if the places are those that `place` returns.
+    fn admits_with<'a>(&'a self, taker: &Place, place: impl Fn(usize) -> Option<&'a Place>) -> bool {
+        let places = (0..self.places.len()).filter_map(|at| Some((at, place(at)?)));
+        let others: Vec<(usize, &Place)> = places.filter(|&(at, _)| at != self.index).collect();
+        others.iter().all(|(_, (site, _))| *site != taker.0)
+            && self.rule.admits(self.index, &taker.1, others.iter().map(|&(at, (_, rack))| (at, rack)))
+    }
 }
 
-/// Returns whether the chunk `index` may go to `taker` now.
-pub fn admits_at(rule: &PlacementRule, places: &[Option<Place>], index: usize, taker: &Place) -> bool {
-    let places = places.iter().enumerate().filter_map(|(at, place)| Some((at, place.as_ref()?)));
-    admits(rule, places, (index, taker))
-}
-
-fn admits<'a>(
-    rule: &PlacementRule,
-    places: impl Iterator<Item = (usize, &'a Place)>,
-    (index, taker): (usize, &Place),
-) -> bool {
-    let others: Vec<(usize, &Place)> = places.filter(|&(at, _)| at != index).collect();
-    others.iter().all(|(_, (site, _))| *site != taker.0)
-        && rule.admits(index, &taker.1, others.iter().map(|&(at, (_, rack))| (at, rack)))
+/// Finds a chunk of a chunk's own stripe to move, and its destination, so that after one more move, in the wide stripe,
+/// the chunk may go to one of `takers`. Returns `None` if no such two moves help.
+pub fn first_of_two_moves(own: &StripeRoom, wide: &StripeRoom, takers: &[Place]) -> Option<(usize, SiteId)> {
+    takers.iter().find_map(|taker| wide.clearing_move([taker]).and_then(|_| own.clearing_move([taker])))
 }
 
 #[cfg(test)]
 mod tests {
+    use striate_core::Profile;
+
     use super::*;
+    use crate::placement::leaving::LeavingRacks;
 
     fn place(site: u32, rack: u32) -> Place {
         (SiteId(site), RackId(format!("rack {rack}")))
     }
 
-    /// Four chunks, at most two per rack. The second is to go to site 9 in rack 0.
-    fn room(places: [Option<Place>; 4], elsewhere: impl Fn(usize) -> Vec<Place>) -> Option<(usize, SiteId)> {
-        clearing_move(&PlacementRule::at_most(2, 4), &places, 1, &[place(9, 0)], elsewhere)
+    /// Four chunks, at most two per rack. The second is to go to a site in rack 0.
+    fn room(places: [Option<Place>; 4], elsewhere: impl Fn(usize) -> Vec<Place>) -> StripeRoom {
+        let mut room = StripeRoom::new(PlacementRule::at_most(2, 4), places.to_vec(), 1);
+        (0..4).for_each(|chunk| room.may_move(chunk, elsewhere(chunk)));
+        room
     }
 
     #[test]
     fn what_has_the_site_moves() {
         let places = [Some(place(1, 1)), Some(place(2, 0)), Some(place(9, 0)), Some(place(4, 2))];
         let to = |chunk: usize| vec![place(10 + chunk as u32, 3)];
-        assert_eq!(room(places.clone(), to), Some((2, SiteId(12))));
+        let clearing_move = |room: StripeRoom| room.clearing_move([&place(9, 0)]);
+        assert_eq!(clearing_move(room(places.clone(), to)), Some((2, SiteId(12))));
         let others_may = |chunk: usize| if chunk == 2 { Vec::new() } else { to(chunk) };
-        assert_eq!(room(places.clone(), others_may), None, "it may not");
-        assert_eq!(room(places, |_| vec![place(9, 0)]), None, "to where the other is to be");
+        assert_eq!(clearing_move(room(places.clone(), others_may)), None, "it may not");
+        assert_eq!(clearing_move(room(places, |_| vec![place(9, 0)])), None, "to where the other is to be");
     }
 
     #[test]
     fn a_chunk_may_go_where_no_other_is_and_its_rack_is_not_full() {
-        let places = [Some(place(1, 1)), Some(place(2, 0)), Some(place(3, 1)), None];
-        let admits = |site, rack| admits_at(&PlacementRule::at_most(2, 4), &places, 1, &place(site, rack));
+        let room = room([Some(place(1, 1)), Some(place(2, 0)), Some(place(3, 1)), None], |_| Vec::new());
+        let admits = |site, rack| room.admits(&place(site, rack));
         assert_eq!([admits(9, 1), admits(1, 0), admits(2, 0), admits(9, 2)], [false, false, true, true]);
     }
 
@@ -93,7 +120,46 @@ mod tests {
         let places = [Some(place(7, 0)), None, Some(place(8, 0)), Some(place(4, 2))];
         let within_rack = |chunk: usize| place(10 + chunk as u32, 0);
         let away = |chunk: usize| vec![within_rack(chunk), place(20 + chunk as u32, 3)];
-        assert_eq!(room(places.clone(), away), Some((0, SiteId(20))));
-        assert_eq!(room(places, |chunk| vec![within_rack(chunk)]), None);
+        let found = room(places.clone(), away);
+        assert_eq!(found.in_the_way(), [0, 2, 3], "3 is in a rack with room");
+        assert_eq!(found.clearing_move([&place(9, 0)]), Some((0, SiteId(20))));
+        assert_eq!(room(places, |chunk| vec![within_rack(chunk)]).clearing_move([&place(9, 0)]), None);
+    }
+
+    /// The wide stripe is `wide(6,3,2)`: its chunk 2 is lost with a rack, and its group keeps rack 1, which has room, and
+    /// rack 2, which is full. Its own stripe has as many chunks as it may in both.
+    #[test]
+    fn one_chunk_of_each_stripe_moves_where_one_alone_does_not_help() {
+        let own = |elsewhere: &dyn Fn(usize) -> Vec<Place>| {
+            let places = [(13, 1), (24, 0), (19, 1), (22, 4), (8, 2), (2, 2)];
+            let places = places.map(|(site, rack)| Some(place(site, rack))).to_vec();
+            let mut own = StripeRoom::new(PlacementRule::at_most(2, 6), places, 1);
+            (0..6).for_each(|chunk| own.may_move(chunk, elsewhere(chunk)));
+            own
+        };
+        let profile: Profile = "wide(6,3,2)".parse().unwrap();
+        let leaving = LeavingRacks::of([(RackId("rack 0".to_owned()), true)]);
+        let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 6).leaving(&leaving);
+        let places = [(8, 2), (2, 2), (24, 0), (17, 5), (23, 5), (22, 4), (19, 1), (4, 4), (3, 3)];
+        let places = places.map(|(site, rack)| Some(place(site, rack))).to_vec();
+        let mut wide = StripeRoom::new(rule, places, 2);
+        assert_eq!(wide.in_the_way(), [0, 1, 6]);
+        wide.may_move(1, vec![place(7, 1)]);
+        let sites: Vec<Place> = (1..=25).map(|site| place(site, site % 6)).collect();
+        let may_move = |chunk: usize| if chunk == 4 { vec![place(9, 3)] } else { Vec::new() };
+        let own_with_move = own(&may_move);
+        let open_to = |room: &StripeRoom| sites.iter().filter(|site| room.admits(site)).cloned().collect();
+        let (by_own, by_wide): (Vec<Place>, Vec<Place>) = (open_to(&own_with_move), open_to(&wide));
+        assert!(
+            !by_own.is_empty() && !by_wide.is_empty() && by_own.iter().all(|site| !by_wide.contains(site))
+        );
+        assert_eq!(own_with_move.clearing_move(&by_wide), None);
+        assert_eq!(wide.clearing_move(&by_own), None);
+        assert_eq!(first_of_two_moves(&own_with_move, &wide, &sites), Some((4, SiteId(9))));
+        assert_eq!(
+            first_of_two_moves(&own(&|_| Vec::new()), &wide, &sites),
+            None,
+            "its own stripe's may not"
+        );
     }
 }

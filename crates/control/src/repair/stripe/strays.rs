@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_plan::movement::ChunkMove;
-use striate_plan::{Candidate, LeavingRacks, Place, Stray, clearing_move};
+use striate_plan::{Candidate, LeavingRacks, Place, Stray};
 use striate_site::Priority;
 use striate_stripe::{SiteView, StripeChange, StripeError, Stripes, wide_of};
 
 use super::{Findings, Job};
-use crate::movement::{MoveOutcome, move_while_leaving, other_places, owner_of};
+use crate::movement::{MoveOutcome, move_while_leaving, other_places, own_room, owner_of};
 
 /// Returns the strays of a stripe while chunks leave the racks in `leaving`.
 ///
@@ -155,17 +155,12 @@ impl OwnedStray<'_> {
         }
         let homes = order.iter().filter(|to| self.is_home(&to.rack) && own.wide_admits(self.index, to.site));
         let homes: Vec<Place> = homes.map(|to| (to.site, to.rack.clone())).collect();
-        let (rule, places) = (own.rule(), own.places());
         let is_of_wide =
             |index: usize| wide_of(&own.record.locations[index]).is_some_and(|(of, _)| of == wide);
         [false, true].into_iter().find_map(|of_wide| {
             let may_move =
                 |index: usize| is_of_wide(index) == of_wide && !findings.stays.contains(&(own.id, index));
-            let new_places = |index: usize| match may_move(index) {
-                true => other_places(own, index, order),
-                false => Vec::new(),
-            };
-            let (index, to) = clearing_move(&rule, &places, self.index, &homes, new_places)?;
+            let (index, to) = own_room(own, self.index, order, may_move).clearing_move(&homes)?;
             Some(self.chunk_move(index, to))
         })
     }

@@ -3,19 +3,21 @@
 //! A wide stripe admits a lost member on the sites of a rack or two that have none of its chunks: if racks have five
 //! sites, often just one. The stripe that the member was written in may have another chunk there, or enough of them
 //! in that rack. Then such a chunk moves elsewhere. If none can, the stripe gives up its parities, provided that wide
-//! stripes protect all its data chunks: its rule no longer binds. Otherwise another chunk of the wide stripe moves
-//! there, and the lost member gets the place that it leaves.
+//! stripes protect all its data chunks: its rule no longer binds. Otherwise another chunk of the wide stripe moves, so
+//! that the lost member may go where its own stripe admits it, or one of each stripe.
 
 use std::collections::BTreeSet;
 
-use striate_core::{SiteId, StripeId};
+use striate_core::StripeId;
 use striate_meta::keys;
 use striate_plan::movement::ChunkMove;
-use striate_plan::{ChunkState, Place, clearing_move};
-use striate_stripe::{OpenedStripe, StripeError};
+use striate_plan::{ChunkState, StripeRoom};
+use striate_stripe::{OpenedStripe, StripeError, wide_of};
 
 use super::{Findings, Job, RepairOutcome};
-use crate::movement::{MoveOutcome, find_move_in_wide, move_while_leaving, other_places, owner_of};
+use crate::movement::{
+    MoveOutcome, find_move_in_wide, move_while_leaving, own_clearing_move, own_room, owner_of,
+};
 
 impl Job<'_> {
     /// Returns whether the stripe's own rule bars every site that wide stripes admit for its lost members.
@@ -33,52 +35,24 @@ impl Job<'_> {
         &mut self,
         findings: &Findings,
     ) -> Result<Option<ChunkMove>, StripeError> {
-        if let Some(chunk_move) = self.own_clearing_move(findings) {
+        let takers = self.takers(&[], findings);
+        let order = self.pace.order(self.stripes, &takers);
+        let is_good = |index: usize| matches!(self.states[index], ChunkState::Good(_));
+        let room = |lost: usize| (lost, own_room(&self.change, lost, &order, is_good));
+        let rooms: Vec<(usize, StripeRoom)> = self.lost_members().map(room).collect();
+        let own_move = |(lost, own): &_| own_clearing_move(&self.change, own, *lost, &order);
+        if let Some(chunk_move) = rooms.iter().find_map(own_move) {
             return Ok(Some(chunk_move));
         }
         self.gives_up_parities = self.may_give_up_parities(findings).await?;
-        match self.gives_up_parities {
-            true => Ok(None),
-            false => self.clearing_move_in_wide(findings).await,
+        if self.gives_up_parities {
+            return Ok(None);
         }
-    }
-
-    /// Returns the move of a good chunk after which a lost member may go where its wide stripe admits it.
-    fn own_clearing_move(&self, findings: &Findings) -> Option<ChunkMove> {
-        let change = &self.change;
-        let new_places = |index: usize| match self.states[index] {
-            ChunkState::Good(_) => {
-                let takers = self.takers(&[index], findings);
-                other_places(change, index, &self.pace.order(self.stripes, &takers))
-            }
-            _ => Vec::new(),
-        };
-        self.lost_members().find_map(|lost| {
-            let takers = self.places_for(lost, findings);
-            let (index, to) = clearing_move(&change.rule(), &change.places(), lost, &takers, new_places)?;
-            let from = SiteId(change.record.locations[index].site);
-            Some(ChunkMove { stripe: change.id, index, from, to })
-        })
-    }
-
-    /// Returns the places where its wide stripe admits a lost member.
-    fn places_for(&self, lost: usize, findings: &Findings) -> Vec<Place> {
-        self.takers(&[lost], findings).into_iter().map(|candidate| (candidate.site, candidate.rack)).collect()
-    }
-
-    /// Returns the move of another chunk of a lost member's wide stripe that leaves a place where the member's own
-    /// stripe admits it.
-    async fn clearing_move_in_wide(&self, findings: &Findings) -> Result<Option<ChunkMove>, StripeError> {
-        let well: BTreeSet<SiteId> =
-            self.takers(&[], findings).into_iter().map(|candidate| candidate.site).collect();
-        for lost in self.lost_members() {
-            let Some((wide, position)) = self.stripes.wide_stripe_of(self.change.id, lost).await? else {
-                continue;
-            };
-            let (takers, is_well) = (self.places_for(lost, findings), |site| well.contains(&site));
-            let wide = (&wide, position);
+        for (lost, own) in rooms {
+            let Some(wide) = wide_of(&self.change.record.locations[lost]) else { continue };
+            let leaving = &self.absent.leaving;
             let chunk_move =
-                find_move_in_wide(self.stripes, &self.change, lost, wide, &takers, is_well).await?;
+                find_move_in_wide(self.stripes, &self.change, &own, wide, &order, leaving).await?;
             if chunk_move.is_some() {
                 return Ok(chunk_move);
             }
