@@ -139,7 +139,9 @@ def test_range_of_an_empty_object(s3, bucket):
 
 def test_head_with_a_range(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"0123456789")
-    assert s3.head_object(Bucket=bucket, Key="k", Range="bytes=2-5")["ContentLength"] == 4
+    answer = s3.head_object(Bucket=bucket, Key="k", Range="bytes=2-5")
+    assert (answer["ContentLength"], answer["ContentRange"]) == (4, "bytes 2-5/10")
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 206
 
 
 def test_response_headers_can_be_overridden(s3, bucket):

@@ -218,11 +218,11 @@ fn bucket_row(name: &str, into: [&str; 2], figures: &PackFigures, ago: u64) -> V
     ]
 }
 
-/// Formats the line on a bucket's wide stripes.
+/// Formats the line on a bucket's wide stripes. `None` if there are none, also before the first look has ended.
 fn sealed(bucket: &PackedBucket) -> Option<String> {
-    let SealedState { profile, cold_stripes, sealed_stripes, half_sealed, waiting, held_up, .. } =
-        bucket.sealed.as_ref()?;
-    let (name, state) = (printable(&bucket.bucket), bucket.sealed.as_ref()?);
+    let state = bucket.sealed.as_ref().filter(|state| **state != SealedState::default())?;
+    let SealedState { profile, cold_stripes, sealed_stripes, half_sealed, waiting, held_up, .. } = state;
+    let name = printable(&bucket.bucket);
     let how = if profile.is_empty() { "stay sealed".to_owned() } else { format!("sealed as {profile}") };
     let mut line = format!(
         "{name}: {sealed_stripes} of {} {how}, {half_sealed} in part; {} waiting",
@@ -574,6 +574,8 @@ mod tests {
             PackedBucket { bucket: "photos".to_owned(), sealed: Some(kept), ..PackedBucket::default() };
         let line = "photos: 7 of 9 cold stripes stay sealed, 2 in part; 0 partitions waiting\n";
         assert_eq!(sealed(&bucket).unwrap(), line);
+        let nothing = PackedBucket { sealed: Some(SealedState::default()), ..bucket };
+        assert_eq!(sealed(&nothing), None);
     }
 
     #[test]

@@ -61,6 +61,22 @@ pub(crate) async fn sealed_figures(
     Ok(record.and_then(|record| record.sealed))
 }
 
+/// Records that data of a bucket is about to be sealed, if nothing is recorded yet: its wide stripes are then looked after
+/// even if the first look never ends and the bucket declares nothing as cold any more.
+///
+/// # Errors
+/// When the metadata store fails.
+pub(crate) async fn note_sealing(stripes: &Stripes, bucket: &str) -> Result<(), StripeError> {
+    let key = keys::packed_bucket(bucket);
+    let row = stripes.meta().get(&key).await?;
+    let record: PackedBucket = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+    if record.sealed.is_none() {
+        let record = PackedBucket { sealed: Some(SealedFigures::default()), ..record };
+        put(stripes, key, records::encode(&record)).await;
+    }
+    Ok(())
+}
+
 /// Records a bucket's cold and sealed data.
 ///
 /// # Errors

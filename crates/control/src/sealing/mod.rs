@@ -60,7 +60,7 @@ use self::sparse::empty_sparse;
 pub use self::sparse::empty_wide;
 use self::survey::{Survey, WalkProgress};
 use self::vacancies::{Lengths, fill_vacancies};
-use crate::packing::journal::{sealed_figures, write_sealed};
+use crate::packing::journal::{note_sealing, sealed_figures, write_sealed};
 use crate::rows::Rows;
 
 /// Time that partitions wait for enough others in suitable racks.
@@ -237,6 +237,7 @@ pub fn seal_bucket<'a>(
                 WalkProgress::Further => false,
                 WalkProgress::ToTheEnd => true,
             };
+            note_sealing(stripes, bucket).await?;
             run.make_and_change(is_complete, tell).await?;
             if run.time.is_stopped {
                 // The look is incomplete, so the record of the bucket stays as it was.

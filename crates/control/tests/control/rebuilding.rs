@@ -19,31 +19,61 @@ use crate::sealed::Sealing;
 impl Sealing {
     /// Returns a stripe without parities, one of its data chunks, the chunk's site, and the site of another chunk in
     /// its rack where its wide stripe would admit it. The last set holds the other sites of the rack where it would
-    /// be admitted.
+    /// be admitted. If there is a choice, three chunks of the other one's wide stripe are in the rack.
     async fn with_one_way_out(&self) -> (StripeId, usize, [SiteId; 2], BTreeSet<SiteId>) {
-        let (racks, mut found) = (self.racks(), None);
+        let (racks, mut found) = (self.racks(), Vec::new());
         for (id, record) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
             for (index, other) in (0..4).flat_map(|index| (0..4).map(move |other| (index, other))) {
                 let [site, to] = [index, other].map(|of| SiteId(record.locations[of].site));
-                let wide = self.record(wide_of(&record.locations[index]).unwrap().0).await;
-                let is_free = |of: &SiteId| {
-                    racks[of] == racks[&site] && wide.locations.iter().all(|at| at.site != of.0)
+                let of_wide = |wide: Stripe| -> BTreeSet<SiteId> {
+                    let sites = wide.locations.iter().map(|at| SiteId(at.site));
+                    sites.filter(|of| racks.get(of) == Some(&racks[&site])).collect()
                 };
+                let taken = of_wide(self.record(wide_of(&record.locations[index]).unwrap().0).await);
+                let is_free = |of: &SiteId| racks[of] == racks[&site] && !taken.contains(of);
                 if index != other && is_free(&to) {
                     let free = racks.keys().copied().filter(is_free).filter(|of| *of != to).collect();
-                    found = Some((id, index, [site, to], free));
+                    let of_other = of_wide(self.record(wide_of(&record.locations[other]).unwrap().0).await);
+                    found.push((of_other.len() == 3, (id, index, [site, to], free)));
                 }
             }
         }
-        found.unwrap()
+        found.into_iter().max_by_key(|(is_full, _)| *is_full).unwrap().1
+    }
+
+    /// Moves chunks of a wide stripe within a rack, so that each of these sites has one.
+    async fn gather_at(&self, wide: StripeId, sites: &BTreeSet<SiteId>) {
+        let (racks, stripes) = (self.racks(), self.cluster.client.stripes());
+        let rack = sites.first().map(|site| &racks[site]);
+        let record = self.record(wide).await;
+        let holds = |site: &SiteId| record.locations.iter().any(|at| at.site == site.0);
+        let mut others = (0..record.locations.len()).filter(|&at| {
+            let site = SiteId(record.locations[at].site);
+            racks.get(&site) == rack && !sites.contains(&site)
+        });
+        for &to in sites.iter().filter(|site| !holds(site)) {
+            let at = others.next().expect("as many chunks are in the rack as there are sites");
+            let (stripe, index) = match record.members.get(at) {
+                Some(_) => Self::member(&record, at),
+                None => (wide, at),
+            };
+            let wanted = ChunkMove { stripe, index, from: SiteId(record.locations[at].site), to };
+            let moved = move_chunk(stripes, &wanted).await.unwrap();
+            assert!(matches!(moved, MoveOutcome::Moved { .. }), "{moved:?}");
+        }
+        self.collect().await;
     }
 
     /// Returns a stripe that has its own parities again, a member of it, and the member's site: no other site may
-    /// take it.
+    /// take it, and the other chunk in its rack has no place but its own.
     async fn narrow_with_one_way_out(&mut self) -> (StripeId, usize, SiteId) {
         self.seal().await;
         self.collect().await;
-        let (id, index, [site, _], free) = self.with_one_way_out().await;
+        let (id, index, [site, to], free) = self.with_one_way_out().await;
+        let (record, racks) = (self.record(id).await, self.racks());
+        let other = record.locations.iter().find(|at| at.site == to.0).unwrap();
+        let stay = |of: &SiteId| racks[of] == racks[&site] && *of != site && !free.contains(of);
+        self.gather_at(wide_of(other).unwrap().0, &racks.keys().copied().filter(stay).collect()).await;
         self.lose_each(free).await;
         assert!(self.cluster.client.stripes().narrow_again(id).await.unwrap());
         self.heal().await;

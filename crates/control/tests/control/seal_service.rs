@@ -1,10 +1,13 @@
 //! Sealing by the packing service: what it leaves because it is read, and how it does not hold up other work.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use striate_client::{ColdSetting, WriteCondition};
 use striate_control::movement::AccessSource;
-use striate_control::{AccessReport, GatheredAccess, PackingOptions, PackingService};
+use striate_control::{
+    AccessReport, GatheredAccess, PackingOptions, PackingService, SealOptions, SealReport, seal_bucket,
+};
 use striate_core::StripeId;
 use striate_meta::records::{self, Bucket, PackedBucket, SealedFigures, Stripe};
 use striate_meta::{Commit, keys};
@@ -152,4 +155,24 @@ async fn sealing_much_does_not_hold_up_other_work_and_goes_on_at_once() {
     }
     cluster.runtime.sleep(2 * MINUTE).await;
     assert!(wide().await.is_empty(), "what is dead leaves");
+}
+
+/// Nothing is declared as cold when the service looks.
+#[tokio::test(start_paused = true)]
+async fn what_a_look_that_did_not_end_has_sealed_is_looked_after() {
+    let sealing = Sealing::start().await;
+    let (cluster, stripes) = (&sealing.cluster, sealing.cluster.client.stripes());
+    let options = SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO);
+    let mut stop = |report: &SealReport| match report.sealed {
+        0 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(()),
+    };
+    seal_bucket(stripes, &sealing.packer, BUCKET, &options, &mut stop).await.unwrap();
+    assert_eq!(sealing.wide_stripes().await.len(), 1);
+    set_profile(cluster, "rs(4,2)").await;
+    let source = AccessSource::Gathered(GatheredAccess::default());
+    cluster.runtime.spawn(PackingService::new(PackingOptions::off()).run(stripes.clone(), source));
+    cluster.runtime.sleep(15 * MINUTE).await;
+    let figures = sealed(cluster).await;
+    assert!(figures.half_sealed + figures.sealed_stripes > 0, "{figures:?}");
 }

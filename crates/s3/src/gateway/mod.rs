@@ -281,6 +281,10 @@ fn finish(response: &mut Response<Body>, trace: &Trace) {
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(header::CONTENT_TYPE);
     }
+    // s3s gives the answer to HEAD no status of its own.
+    if response.status() == StatusCode::OK && response.headers().contains_key(header::CONTENT_RANGE) {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
     let headers = response.headers_mut();
     headers.insert(header::SERVER, HeaderValue::from_static("Striate"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
