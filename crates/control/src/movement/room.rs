@@ -28,7 +28,10 @@ pub(super) async fn find_clearing_move(
     let own = own_room(&change, member, &order, |_| true);
     match own_clearing_move(&change, &own, member, &order) {
         Some(chunk_move) => Ok(Some(chunk_move)),
-        None => find_move_in_wide(stripes, &change, &own, wide, &order, leaving).await,
+        None => {
+            let search = WideSearch { stripes, leaving, takers: &order, destinations: &order };
+            search.find(&change, &own, wide, |_| true).await
+        }
     }
 }
 
@@ -53,45 +56,61 @@ pub(crate) fn own_clearing_move(
     member: usize,
     order: &[&Candidate],
 ) -> Option<ChunkMove> {
-    let takers = order.iter().filter(|to| change.wide_admits(member, to.site));
-    let takers: Vec<Place> = takers.map(|to| (to.site, to.rack.clone())).collect();
-    let (index, to) = own.clearing_move(&takers)?;
+    let takers: Vec<&Candidate> =
+        order.iter().copied().filter(|to| change.wide_admits(member, to.site)).collect();
+    let (index, to) = own.clearing_move(&places_of(&takers))?;
     Some(move_of(change, index, to))
 }
 
-/// Returns the move of another chunk of a member's wide stripe after which the member may go where its own stripe
-/// admits it. If no such move suffices, returns the move of a chunk of its own stripe after which one does. `own` is the
-/// member's own stripe, and `wide` the wide one with the member's position.
-///
-/// # Errors
-/// When the metadata store fails.
-pub(crate) async fn find_move_in_wide(
-    stripes: &Stripes,
-    change: &StripeChange<'_>,
-    own: &StripeRoom,
-    (wide, position): (StripeId, usize),
-    order: &[&Candidate],
-    leaving: &LeavingRacks,
-) -> Result<Option<ChunkMove>, StripeError> {
-    let Some(mut wide) = stripes.change(wide, Priority::Background).await? else { return Ok(None) };
-    wide.leave(leaving);
-    let mut room = StripeRoom::new(wide.rule(), wide.places(), position);
-    let mut others = vec![None; wide.code.n()];
-    for at in room.in_the_way() {
-        let owner = owner_of(wide.id, &wide.record, at).filter(|&(id, _)| id != change.id);
-        let Some((stripe, index)) = owner else { continue };
-        let Some(mut owner) = stripes.change(stripe, Priority::Background).await? else { continue };
-        owner.leave(leaving);
-        room.may_move(at, other_places(&owner, index, order));
-        others[at] = Some((stripe, index));
+/// A search for moves that make room for a member in its wide stripe.
+pub(crate) struct WideSearch<'a> {
+    pub stripes: &'a Stripes,
+    /// Racks that chunks may leave.
+    pub leaving: &'a LeavingRacks,
+    /// Sites that the member may take.
+    pub takers: &'a [&'a Candidate],
+    /// Sites where another chunk of the wide stripe may go.
+    pub destinations: &'a [&'a Candidate],
+}
+
+impl WideSearch<'_> {
+    /// Returns the move of another chunk of a member's wide stripe after which the member may go where its own stripe
+    /// admits it. If no such move suffices, returns the move of a chunk of its own stripe after which one does. `own` is
+    /// the room in the member's own stripe, and `wide` the wide one with the member's position. Of other stripes only
+    /// chunks move for which `may_move` holds.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub(crate) async fn find(
+        &self,
+        change: &StripeChange<'_>,
+        own: &StripeRoom,
+        (wide, position): (StripeId, usize),
+        may_move: impl Fn(&(StripeId, usize)) -> bool,
+    ) -> Result<Option<ChunkMove>, StripeError> {
+        let Some(mut wide) = self.stripes.change(wide, Priority::Background).await? else { return Ok(None) };
+        wide.leave(self.leaving);
+        let mut room = StripeRoom::new(wide.rule(), wide.places(), position);
+        let mut others = vec![None; wide.code.n()];
+        for at in room.in_the_way() {
+            let owner = owner_of(wide.id, &wide.record, at).filter(|owner| owner.0 != change.id);
+            let Some((stripe, index)) = owner.filter(&may_move) else { continue };
+            let Some(mut owner) = self.stripes.change(stripe, Priority::Background).await? else { continue };
+            owner.leave(self.leaving);
+            room.may_move(at, other_places(&owner, index, self.destinations));
+            others[at] = Some((stripe, index));
+        }
+        let takers = places_of(self.takers);
+        if let Some((at, to)) = room.clearing_move(takers.iter().filter(|site| own.admits(site))) {
+            let from = SiteId(wide.record.locations[at].site);
+            return Ok(others[at].map(|(stripe, index)| ChunkMove { stripe, index, from, to }));
+        }
+        Ok(first_of_two_moves(own, &room, &takers).map(|(index, to)| move_of(change, index, to)))
     }
-    let sites: Vec<Place> = order.iter().map(|to| (to.site, to.rack.clone())).collect();
-    let takers = sites.iter().filter(|site| own.admits(site));
-    if let Some((at, to)) = room.clearing_move(takers) {
-        let from = SiteId(wide.record.locations[at].site);
-        return Ok(others[at].map(|(stripe, index)| ChunkMove { stripe, index, from, to }));
-    }
-    Ok(first_of_two_moves(own, &room, &sites).map(|(index, to)| move_of(change, index, to)))
+}
+
+fn places_of(sites: &[&Candidate]) -> Vec<Place> {
+    sites.iter().map(|site| (site.site, site.rack.clone())).collect()
 }
 
 fn move_of(change: &StripeChange<'_>, index: usize, to: SiteId) -> ChunkMove {

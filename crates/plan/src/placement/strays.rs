@@ -15,6 +15,8 @@ pub struct Stray {
     /// Racks with room for it: of its group, with at least as many of the group's chunks as its own rack, so that each
     /// move brings the group closer together, or those that its group may share.
     pub racks: Vec<RackId>,
+    /// Other such racks of its group, but without room. It may go there after a chunk there has gone to one of `racks`.
+    pub full: Vec<RackId>,
 }
 
 impl PlacementRule {
@@ -82,19 +84,18 @@ impl<'a> Held<'a> {
             parts.by_rack.iter().map(|(rack, own)| (*rack, own)).collect();
         leaving.sort_by_key(|(rack, own)| (self.held(rack) > own.len(), own.len()));
         let strays = |(rack, own): (&RackId, &Vec<usize>)| {
-            let racks = self.homes(parts, rack);
+            let (racks, full): (Vec<RackId>, _) =
+                self.homes(parts, rack).into_iter().partition(|home| self.room(home) > 0);
             let all_fit = racks.iter().map(|home| self.room(home)).sum::<usize>() >= own.len();
-            if all_fit { to_racks(own, &racks) } else { Vec::new() }
+            if all_fit { to_racks(own, &racks, &full) } else { Vec::new() }
         };
         leaving.into_iter().flat_map(strays).collect()
     }
 
-    /// Returns the group's other racks with room and at least as many of its chunks.
+    /// Returns the group's other racks with at least as many of its chunks.
     fn homes(self, parts: &Parts<'a>, rack: &RackId) -> Vec<RackId> {
         let fewest = parts.by_rack[rack].len();
-        let is_home = |(other, own): &(&&RackId, &Vec<usize>)| {
-            **other != rack && own.len() >= fewest && self.room(other) > 0
-        };
+        let is_home = |(other, own): &(&&RackId, &Vec<usize>)| **other != rack && own.len() >= fewest;
         parts.by_rack.iter().filter(is_home).map(|(other, _)| (*other).clone()).collect()
     }
 
@@ -107,7 +108,8 @@ impl<'a> Held<'a> {
             let racks_of_others = groups.iter().flat_map(|of| of.by_rack.keys().copied());
             let has_room = |other: &&RackId| !parts.by_rack.contains_key(*other) && self.room(other) > 0;
             let mut shared: Vec<RackId> = racks_of_others.filter(has_room).cloned().collect();
-            let mut racks = self.homes(parts, rack);
+            let (mut racks, full): (Vec<RackId>, Vec<RackId>) =
+                self.homes(parts, rack).into_iter().partition(|home| self.room(home) > 0);
             let room = racks.iter().map(|home| self.room(home)).sum::<usize>();
             if room + usize::from(!shared.is_empty()) < own.len() {
                 continue;
@@ -115,7 +117,7 @@ impl<'a> Held<'a> {
             if own.len() == 1 {
                 racks.append(&mut shared);
             }
-            strays.push(to_racks(own, &racks));
+            strays.push(to_racks(own, &racks, &full));
         }
         strays.sort_by_key(Vec::len);
         strays.concat()
@@ -123,8 +125,8 @@ impl<'a> Held<'a> {
 }
 
 /// Returns a stray for each chunk, all to the same racks.
-fn to_racks(chunks: &[usize], racks: &[RackId]) -> Vec<Stray> {
-    chunks.iter().map(|&chunk| Stray { chunk, racks: racks.to_vec() }).collect()
+fn to_racks(chunks: &[usize], racks: &[RackId], full: &[RackId]) -> Vec<Stray> {
+    chunks.iter().map(|&chunk| Stray { chunk, racks: racks.to_vec(), full: full.to_vec() }).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use striate_site::Priority;
 use striate_stripe::{SiteView, StripeChange, StripeError, Stripes, wide_of};
 
 use super::{Findings, Job};
-use crate::movement::{MoveOutcome, move_while_leaving, other_places, own_room, owner_of};
+use crate::movement::{MoveOutcome, WideSearch, move_while_leaving, other_places, own_room, owner_of};
 
 /// Returns the strays of a stripe while chunks leave the racks in `leaving`.
 ///
@@ -37,8 +37,12 @@ pub(crate) fn strays(
 
 /// A stray with the stripe that it was written in.
 struct OwnedStray<'a> {
+    /// Where it is in the wide stripe.
+    position: usize,
     /// Racks of its group with room for it.
     racks: Vec<RackId>,
+    /// Those without.
+    full: Vec<RackId>,
     own: StripeChange<'a>,
     /// Its index in that stripe.
     index: usize,
@@ -93,7 +97,8 @@ impl Job<'_> {
     }
 
     /// Returns a move of a stray to another rack of its group. If their own stripes bar all of them from there, returns
-    /// a move of a chunk that is in the way of one. `None` if there is no such move.
+    /// a move of a chunk that is in the way of one, of its own stripe or else of the group. `None` if there is no such
+    /// move.
     async fn gathering_move(&self, findings: &Findings) -> Result<Option<GatheringMove>, StripeError> {
         let strays = self.open_strays(findings).await?;
         let takers = self.takers(&[], findings);
@@ -103,22 +108,51 @@ impl Job<'_> {
             return Ok(Some(GatheringMove { chunk_move, makes_room: false }));
         }
         let wide = self.change.id;
-        let clearing = strays.iter().find_map(|stray| stray.move_out_of_its_way(wide, &order, findings));
+        let mut clearing = strays.iter().find_map(|stray| stray.move_out_of_its_way(wide, &order, findings));
+        for stray in &strays {
+            if clearing.is_none() {
+                clearing = self.move_within_group(stray, &order, findings).await?;
+            }
+        }
         Ok(clearing.map(|chunk_move| GatheringMove { chunk_move, makes_room: true }))
+    }
+
+    /// Returns the move of another chunk to a rack of a stray's group with room, after which the stray may go to the
+    /// place that it leaves.
+    async fn move_within_group(
+        &self,
+        stray: &OwnedStray<'_>,
+        order: &[&Candidate],
+        findings: &Findings,
+    ) -> Result<Option<ChunkMove>, StripeError> {
+        let stays = |chunk: &(StripeId, usize)| findings.stays.contains(chunk);
+        let (own, wide) = (&stray.own, self.change.id);
+        let room = own_room(own, stray.index, order, |index| own.id != wide && !stays(&(own.id, index)));
+        let is_home = |to: &&&Candidate| stray.racks.contains(&to.rack);
+        let destinations: Vec<&Candidate> = order.iter().filter(is_home).copied().collect();
+        let of_group = |to: &&&Candidate| is_home(to) || stray.full.contains(&to.rack);
+        let takers: Vec<&Candidate> = order.iter().filter(of_group).copied().collect();
+        let search = WideSearch {
+            stripes: self.stripes,
+            leaving: &self.absent.leaving,
+            takers: &takers,
+            destinations: &destinations,
+        };
+        search.find(own, &room, (wide, stray.position), |chunk| !stays(chunk)).await
     }
 
     /// Opens the strays' own stripes, except for those that stay.
     async fn open_strays(&self, findings: &Findings) -> Result<Vec<OwnedStray<'_>>, StripeError> {
         let (record, leaving) = (&self.change.record, &self.absent.leaving);
         let mut opened = Vec::new();
-        for Stray { chunk, racks } in strays(self.stripes, record, leaving)? {
-            let owner = owner_of(self.change.id, record, chunk);
+        for Stray { chunk: position, racks, full } in strays(self.stripes, record, leaving)? {
+            let owner = owner_of(self.change.id, record, position);
             let Some((stripe, index)) = owner.filter(|owner| !findings.stays.contains(owner)) else {
                 continue;
             };
             let Some(mut own) = self.stripes.change(stripe, Priority::Repair).await? else { continue };
             own.leave(leaving);
-            opened.push(OwnedStray { racks, own, index });
+            opened.push(OwnedStray { position, racks, full, own, index });
         }
         Ok(opened)
     }

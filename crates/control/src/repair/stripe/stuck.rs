@@ -15,9 +15,7 @@ use striate_plan::{ChunkState, StripeRoom};
 use striate_stripe::{OpenedStripe, StripeError, wide_of};
 
 use super::{Findings, Job, RepairOutcome};
-use crate::movement::{
-    MoveOutcome, find_move_in_wide, move_while_leaving, own_clearing_move, own_room, owner_of,
-};
+use crate::movement::{MoveOutcome, WideSearch, move_while_leaving, own_clearing_move, own_room, owner_of};
 
 impl Job<'_> {
     /// Returns whether the stripe's own rule bars every site that wide stripes admit for its lost members.
@@ -48,11 +46,11 @@ impl Job<'_> {
         if self.gives_up_parities {
             return Ok(None);
         }
+        let leaving = &self.absent.leaving;
+        let search = WideSearch { stripes: self.stripes, leaving, takers: &order, destinations: &order };
         for (lost, own) in rooms {
             let Some(wide) = wide_of(&self.change.record.locations[lost]) else { continue };
-            let leaving = &self.absent.leaving;
-            let chunk_move =
-                find_move_in_wide(self.stripes, &self.change, &own, wide, &order, leaving).await?;
+            let chunk_move = search.find(&self.change, &own, wide, |_| true).await?;
             if chunk_move.is_some() {
                 return Ok(chunk_move);
             }
