@@ -143,8 +143,9 @@ impl PlacementRule {
     /// groups stay in their racks, the chunk's group stays in its current racks, or spreads to no more racks than
     /// needed to hold it. A chunk that leaves its rack, or has none, does not count racks that its group leaves, and goes
     /// where the others that leave have room beside it. A chunk that stays takes no room from those that leave, unless
-    /// its group is in too many racks. It goes to a rack without chunks of the stripe only if the others are in fewer than
-    /// z: one rack must stay free for what a lost rack has.
+    /// its group is in too many racks; if no other group leaves a rack, it may take the new rack itself and leave its place
+    /// to them. It goes to a rack without chunks of the stripe only if the others are in fewer than z: one rack must stay
+    /// free for what a lost rack has.
     ///
     /// An admitted place never makes a rack's share or a group's spread worse, even if they already exceed the rule.
     pub fn admits<'a>(
@@ -155,8 +156,11 @@ impl PlacementRule {
     ) -> bool {
         let chunks_in_rack =
             at.clone().filter(|&(other, other_rack)| other != index && other_rack == rack).count();
-        chunks_in_rack < self.rack_limit
-            && self.affinity.as_ref().is_none_or(|affinity| affinity.admits(index, rack, at, self.rack_limit))
+        let admits = |affinity: &Affinity| {
+            affinity.admits(index, rack, at.clone(), self.rack_limit)
+                || affinity.makes_way(index, rack, at.clone(), self.rack_limit)
+        };
+        chunks_in_rack < self.rack_limit && self.affinity.as_ref().is_none_or(admits)
     }
 }
 
@@ -204,6 +208,34 @@ impl Affinity {
         other_racks.contains(rack)
             || other_racks.len() < most
                 && (held > 0 || self.racks_taken(at.filter(counts), rack_limit) < self.racks)
+    }
+
+    /// Returns whether `index`, which stays, may go to `rack` so that those chunks of its group that leave a rack find room
+    /// in the group's other racks. No other group leaves a rack.
+    fn makes_way<'a>(
+        &self,
+        index: usize,
+        rack: &RackId,
+        at: impl Iterator<Item = (usize, &'a RackId)> + Clone,
+        rack_limit: usize,
+    ) -> bool {
+        let Some(&group) = self.group_of.get(index) else { return false };
+        let is_of_group = |chunk: usize| self.group_of.get(chunk) == Some(&group);
+        let (leaving, staying): (Vec<_>, Vec<_>) =
+            at.partition(|(chunk, of)| *chunk != index && self.leaving.contains(of));
+        if leaving.is_empty() || !leaving.iter().all(|(chunk, _)| is_of_group(*chunk)) {
+            return false;
+        }
+        let stays = staying.iter().any(|(chunk, of)| *chunk == index && !self.leaving.contains(of));
+        let after = staying.iter().map(|&(chunk, of)| (chunk, if chunk == index { rack } else { of }));
+        let racks: BTreeSet<&RackId> =
+            after.clone().filter(|(chunk, _)| is_of_group(*chunk)).map(|(_, of)| of).collect();
+        let held = |rack: &RackId| after.clone().filter(|(_, of)| *of == rack).count();
+        let room: usize = racks.iter().map(|rack| rack_limit.saturating_sub(held(rack))).sum();
+        stays
+            && racks.len() <= racks_of_group(&self.group_of, group, rack_limit)
+            && room >= leaving.len()
+            && self.racks_taken(after, rack_limit) <= self.racks
     }
 
     /// Returns the number of chunks in racks that are left for which `rack` keeps room beside one of `group`: those of
@@ -346,7 +378,7 @@ mod tests {
         let mut at = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 1, 3, 4, 4];
         let admitting_now = |at: &[usize], chunk| admitting("wide(10,5,3)", at, chunk);
         assert_eq!(admitting_now(&at, 0), [5], "4 has room for one chunk");
-        assert_eq!(admitting_now(&at, 3), [1], "what is in a rack that stays remains there");
+        assert_eq!(admitting_now(&at, 3), [1, 5], "beside it in 4, 0 to 2 have no room");
         at[0] = 5;
         assert_eq!(admitting_now(&at, 1), [5]);
         (at[0], at[1], at[2]) = (0, 5, 5);
@@ -393,6 +425,20 @@ mod tests {
         assert_eq!(admitting_now(&at, 8), [2, 4], "2 has room for 6 and 7 beside it, 3 has not");
         at = [1, 1, 5, 5, 0, 0, 0, 0, 4, 3, 4, 4, 4];
         assert_eq!(admitting_now(&at, 0), [1, 5], "group 0 is in a rack too many");
+    }
+
+    #[test]
+    fn what_stays_makes_way_for_what_leaves_if_no_other_group_leaves_a_rack() {
+        // Chunk 0 in rack 0, 1 and 4 in 1; 2 and 5 in 2, 3 and the global parity 6 in 3.
+        let mut at = [0, 1, 2, 3, 1, 2, 3];
+        let admitting_now = |at: &[usize], chunk| admitting("wide(4,2,2)", at, chunk);
+        assert_eq!(admitting_now(&at, 4), [1, 4, 5], "0 then goes to rack 1");
+        assert_eq!(admitting_now(&at, 0), [4, 5]);
+        at[4] = 4;
+        assert_eq!(admitting_now(&at, 0), [1, 4]);
+        assert_eq!(admitting_now(&at, 1), [1, 4, 5]);
+        (at[4], at[6]) = (1, 0);
+        assert_eq!(admitting_now(&at, 4), [0; 0], "the global parity leaves too");
     }
 
     #[test]
