@@ -52,14 +52,18 @@ impl Sealing {
             racks.get(&site) == rack && !sites.contains(&site)
         });
         for &to in sites.iter().filter(|site| !holds(site)) {
-            let at = others.next().expect("as many chunks are in the rack as there are sites");
-            let (stripe, index) = match record.members.get(at) {
-                Some(_) => Self::member(&record, at),
-                None => (wide, at),
-            };
-            let wanted = ChunkMove { stripe, index, from: SiteId(record.locations[at].site), to };
-            let moved = move_chunk(stripes, &wanted).await.unwrap();
-            assert!(matches!(moved, MoveOutcome::Moved { .. }), "{moved:?}");
+            // One whose own stripe has another chunk there stays.
+            loop {
+                let at = others.next().expect("as many chunks are in the rack as there are sites");
+                let (stripe, index) = match record.members.get(at) {
+                    Some(_) => Self::member(&record, at),
+                    None => (wide, at),
+                };
+                let wanted = ChunkMove { stripe, index, from: SiteId(record.locations[at].site), to };
+                if matches!(move_chunk(stripes, &wanted).await.unwrap(), MoveOutcome::Moved { .. }) {
+                    break;
+                }
+            }
         }
         self.collect().await;
     }
