@@ -220,21 +220,19 @@ impl Affinity {
         rack_limit: usize,
     ) -> bool {
         let Some(&group) = self.group_of.get(index) else { return false };
-        let is_of_group = |chunk: usize| self.group_of.get(chunk) == Some(&group);
-        let (leaving, staying): (Vec<_>, Vec<_>) =
-            at.partition(|(chunk, of)| *chunk != index && self.leaving.contains(of));
-        if leaving.is_empty() || !leaving.iter().all(|(chunk, _)| is_of_group(*chunk)) {
+        let is_of_group = |&(chunk, _): &(usize, &RackId)| self.group_of.get(chunk) == Some(&group);
+        let leaves = |(chunk, of): &(usize, &RackId)| *chunk != index && self.leaving.contains(of);
+        let leaving = at.clone().filter(leaves).count();
+        let stays = |(chunk, of): (usize, &RackId)| chunk == index && !self.leaving.contains(of);
+        if leaving == 0 || !at.clone().filter(leaves).all(|of| is_of_group(&of)) || !at.clone().any(stays) {
             return false;
         }
-        let stays = staying.iter().any(|(chunk, of)| *chunk == index && !self.leaving.contains(of));
-        let after = staying.iter().map(|&(chunk, of)| (chunk, if chunk == index { rack } else { of }));
-        let racks: BTreeSet<&RackId> =
-            after.clone().filter(|(chunk, _)| is_of_group(*chunk)).map(|(_, of)| of).collect();
+        let after = at.filter(|of| !leaves(of)).map(|(of, at)| (of, if of == index { rack } else { at }));
+        let racks: BTreeSet<&RackId> = after.clone().filter(is_of_group).map(|(_, of)| of).collect();
         let held = |rack: &RackId| after.clone().filter(|(_, of)| *of == rack).count();
         let room: usize = racks.iter().map(|rack| rack_limit.saturating_sub(held(rack))).sum();
-        stays
-            && racks.len() <= racks_of_group(&self.group_of, group, rack_limit)
-            && room >= leaving.len()
+        racks.len() <= racks_of_group(&self.group_of, group, rack_limit)
+            && room >= leaving
             && self.racks_taken(after, rack_limit) <= self.racks
     }
 
