@@ -16,12 +16,17 @@ use striate_site::{Priority, Site};
 use striate_stripe::{DebtEffect, StripeChange, Stripes, is_hole};
 
 use crate::cluster::{BUCKET, go_on};
-use crate::sealed::{SHARING, Sealing};
+use crate::sealed::{SHARING, Sealing, pack_options};
 
 impl Sealing {
     /// Starts a cluster with sealed objects.
     async fn start_sealed() -> Self {
-        let sealing = Self::start().await;
+        Self::start_sealed_beside(0).await
+    }
+
+    /// Like `start_sealed`, with more objects: chunks are in other places.
+    async fn start_sealed_beside(others: usize) -> Self {
+        let sealing = Self::start_beside(others, "rs(4,2)", &pack_options()).await;
         assert!(sealing.seal().await.sealed > 2);
         sealing.collect().await;
         sealing
@@ -167,11 +172,12 @@ async fn what_a_lost_rack_had_of_stripes_with_parities_is_rebuilt_too() {
 }
 
 /// Stripes may not give up their parities, because their wide stripes are in debt. Where one of them has as many chunks
-/// as it may in all racks that a lost member may go to, another chunk of its wide stripe moves.
+/// as it may in all racks that a lost member may go to, another chunk of its wide stripe moves, and sometimes one of its
+/// own first.
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_rack_had_is_rebuilt_also_where_parities_must_stay() {
-    for rack in racks() {
-        let sealing = Sealing::start_sealed().await;
+    for (rack, others) in racks().zip(4..) {
+        let sealing = Sealing::start_sealed_beside(others).await;
         let narrow = sealing.make_narrow_again().await;
         for (wide, _) in sealing.wide_stripes().await {
             sealing.put_in_debt(wide).await;
@@ -239,8 +245,9 @@ async fn come_back_halfway(sealing: &Sealing, rack: &RackId, have_parities: bool
 #[tokio::test(start_paused = true)]
 async fn what_was_rebuilt_elsewhere_goes_home_when_the_rack_comes_back_halfway() {
     let mut spread = 0;
-    for (rack, have_parities) in racks().flat_map(|rack| [(rack.clone(), false), (rack, true)]) {
-        let sealing = Sealing::start_sealed().await;
+    let cases = racks().flat_map(|rack| [(rack.clone(), false, 0), (rack.clone(), true, 0), (rack, true, 4)]);
+    for (rack, have_parities, others) in cases {
+        let sealing = Sealing::start_sealed_beside(others).await;
         if have_parities {
             sealing.make_narrow_again().await;
         }

@@ -45,9 +45,14 @@ impl Sealing {
 
     /// Like `start`, with another profile and other partitions.
     pub async fn start_with(profile: &str, options: &PackOptions) -> Self {
+        Self::start_beside(0, profile, options).await
+    }
+
+    /// Like `start_with`, with more objects, which are not read back: chunks are in other places.
+    pub async fn start_beside(others: usize, profile: &str, options: &PackOptions) -> Self {
         let cluster = Cluster::start(30, profile).await;
         cluster.spread_over_racks(6);
-        for key in 0..OBJECTS {
+        for key in 0..OBJECTS + others {
             cluster.put(&name(key), &content(key, len(key))).await.unwrap();
         }
         let packer = cluster.client.stripes().packer();
