@@ -66,10 +66,10 @@ impl StripeRoom {
 
     /// Returns whether the chunk may go to `taker` if the places are those that `place` returns.
     fn admits_with<'a>(&'a self, taker: &Place, place: impl Fn(usize) -> Option<&'a Place>) -> bool {
-        let places = (0..self.places.len()).filter_map(|at| Some((at, place(at)?)));
-        let others: Vec<(usize, &Place)> = places.filter(|&(at, _)| at != self.index).collect();
-        others.iter().all(|(_, (site, _))| *site != taker.0)
-            && self.rule.admits(self.index, &taker.1, others.iter().map(|&(at, (_, rack))| (at, rack)))
+        let places: Vec<(usize, &Place)> =
+            (0..self.places.len()).filter_map(|at| Some((at, place(at)?))).collect();
+        places.iter().all(|&(at, (site, _))| at == self.index || *site != taker.0)
+            && self.rule.admits(self.index, &taker.1, places.iter().map(|&(at, (_, rack))| (at, rack)))
     }
 }
 
@@ -124,6 +124,19 @@ mod tests {
         assert_eq!(found.in_the_way(), [0, 2, 3], "3 is in a rack with room");
         assert_eq!(found.clearing_move([&place(9, 0)]), Some((0, SiteId(20))));
         assert_eq!(room(places, |chunk| vec![within_rack(chunk)]).clearing_move([&place(9, 0)]), None);
+    }
+
+    /// Chunks 0 to 3 are in rack 1, 4 to 7 in rack 0, which is left, 9 in rack 3, 8 and the global parities in rack 4.
+    #[test]
+    fn a_chunk_that_stays_takes_no_room_from_those_that_leave() {
+        let profile: Profile = "wide(8,4,4)".parse().unwrap();
+        let leaving = LeavingRacks::of([(RackId("rack 0".to_owned()), true)]);
+        let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 6).leaving(&leaving);
+        let racks = [1, 1, 1, 1, 0, 0, 0, 0, 4, 3, 4, 4, 4];
+        let places = (1..).zip(racks).map(|(site, rack)| Some(place(site, rack))).collect();
+        let room = StripeRoom::new(rule, places, 8);
+        let admitting: Vec<u32> = (1..6).filter(|&rack| room.admits(&place(20, rack))).collect();
+        assert_eq!(admitting, [4], "2, 3 and 5 are for 4 to 7");
     }
 
     /// The wide stripe is `wide(6,3,2)`: its chunk 2 is lost with a rack, and its group keeps rack 1, which has room, and
