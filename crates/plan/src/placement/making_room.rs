@@ -53,15 +53,16 @@ impl StripeRoom {
         (0..self.rule.chunks()).filter(is_in_the_way).collect()
     }
 
-    /// Finds a chunk to move, and its destination, so that the chunk may go to one of `takers`. Returns `None` if no
-    /// single move helps.
+    /// Finds a chunk to move, and its destination, so that the chunk may go to one of `takers` where it may not go now.
+    /// Returns `None` if no single move helps.
     pub fn clearing_move<'a>(&self, takers: impl IntoIterator<Item = &'a Place>) -> Option<(usize, SiteId)> {
         let helps = |taker: &Place| {
             self.moves.iter().find(|(moved, to)| {
                 self.admits_with(taker, |at| if at == *moved { Some(to) } else { self.places[at].as_ref() })
             })
         };
-        takers.into_iter().find_map(helps).map(|&(chunk, (site, _))| (chunk, site))
+        let mut barred = takers.into_iter().filter(|taker| !self.admits(taker));
+        barred.find_map(helps).map(|&(chunk, (site, _))| (chunk, site))
     }
 
     /// Returns whether the chunk may go to `taker` if the places are those that `place` returns.
@@ -124,6 +125,14 @@ mod tests {
         assert_eq!(found.in_the_way(), [0, 2, 3], "3 is in a rack with room");
         assert_eq!(found.clearing_move([&place(9, 0)]), Some((0, SiteId(20))));
         assert_eq!(room(places, |chunk| vec![within_rack(chunk)]).clearing_move([&place(9, 0)]), None);
+    }
+
+    #[test]
+    fn nothing_moves_for_a_place_that_is_open_already() {
+        let places = [Some(place(1, 1)), Some(place(2, 2)), Some(place(3, 1)), None];
+        let room = room(places, |chunk| vec![place(10 + chunk as u32, 3)]);
+        assert_eq!(room.clearing_move([&place(9, 0)]), None);
+        assert_eq!(room.clearing_move([&place(9, 0), &place(9, 1)]), Some((0, SiteId(10))));
     }
 
     /// Chunks 0 to 3 are in rack 1, 4 to 7 in rack 0, which is left, 9 in rack 3, 8 and the global parities in rack 4.
