@@ -21,5 +21,5 @@ pub use mover::{MoveOutcome, move_chunk};
 pub(crate) use mover::{move_while_leaving, verify_new};
 pub use optimiser::{Optimiser, OptimiserOptions, OptimiserProgress};
 pub use rebalancer::{RebalanceOptions, RebalanceProgress, Rebalancer};
-pub(crate) use room::{WideSearch, other_places, own_clearing_move, own_room, owner_of};
+pub(crate) use room::{WideSearch, move_of, other_places, own_clearing_move, own_room, owner_of, places_of};
 pub use source::AccessSource;

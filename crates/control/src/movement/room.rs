@@ -44,7 +44,7 @@ pub(crate) fn own_room(
 ) -> StripeRoom {
     let mut room = StripeRoom::new(change.rule(), change.places(), index);
     let others = (0..change.code.n()).filter(|&chunk| chunk != index && may_move(chunk));
-    others.for_each(|chunk| room.may_move(chunk, other_places(change, chunk, order)));
+    others.for_each(|chunk| room.add_moves(chunk, other_places(change, chunk, order)));
     room
 }
 
@@ -97,7 +97,7 @@ impl WideSearch<'_> {
             let Some((stripe, index)) = owner.filter(&may_move) else { continue };
             let Some(mut owner) = self.stripes.change(stripe, Priority::Background).await? else { continue };
             owner.leave(self.leaving);
-            room.may_move(at, other_places(&owner, index, self.destinations));
+            room.add_moves(at, other_places(&owner, index, self.destinations));
             others[at] = Some((stripe, index));
         }
         let takers = places_of(self.takers);
@@ -109,11 +109,13 @@ impl WideSearch<'_> {
     }
 }
 
-fn places_of(sites: &[&Candidate]) -> Vec<Place> {
+/// Returns the sites as places.
+pub(crate) fn places_of(sites: &[&Candidate]) -> Vec<Place> {
     sites.iter().map(|site| (site.site, site.rack.clone())).collect()
 }
 
-fn move_of(change: &StripeChange<'_>, index: usize, to: SiteId) -> ChunkMove {
+/// Returns the move of a chunk to `to` from where it is.
+pub(crate) fn move_of(change: &StripeChange<'_>, index: usize, to: SiteId) -> ChunkMove {
     ChunkMove { stripe: change.id, index, from: SiteId(change.record.locations[index].site), to }
 }
 

@@ -12,7 +12,7 @@ use crate::placement::rule::PlacementRule;
 /// The current or planned place of a chunk.
 pub type Place = (SiteId, RackId);
 
-/// A stripe of a chunk that is to go elsewhere, and where others of its chunks may go to make room.
+/// A stripe with a chunk that is to go elsewhere, and the places where its other chunks may go to make room.
 #[derive(Clone, Debug)]
 pub struct StripeRoom {
     rule: PlacementRule,
@@ -32,7 +32,7 @@ impl StripeRoom {
     }
 
     /// Adds the places where the rules of its stripes let another chunk go.
-    pub fn may_move(&mut self, chunk: usize, to: Vec<Place>) {
+    pub fn add_moves(&mut self, chunk: usize, to: Vec<Place>) {
         if chunk != self.index && chunk < self.rule.chunks() && self.places[chunk].is_some() {
             self.moves.extend(to.into_iter().map(|place| (chunk, place)));
         }
@@ -43,7 +43,7 @@ impl StripeRoom {
         self.admits_with(taker, |at| self.places[at].as_ref())
     }
 
-    /// Returns the chunks without which the chunk might take their places.
+    /// Returns the chunks whose places the chunk might take if they were elsewhere.
     pub fn in_the_way(&self) -> Vec<usize> {
         let is_in_the_way = |&chunk: &usize| {
             let Some(place) = &self.places[chunk] else { return false };
@@ -94,7 +94,7 @@ mod tests {
     /// Four chunks, at most two per rack. The second is to go to a site in rack 0.
     fn room(places: [Option<Place>; 4], elsewhere: impl Fn(usize) -> Vec<Place>) -> StripeRoom {
         let mut room = StripeRoom::new(PlacementRule::at_most(2, 4), places.to_vec(), 1);
-        (0..4).for_each(|chunk| room.may_move(chunk, elsewhere(chunk)));
+        (0..4).for_each(|chunk| room.add_moves(chunk, elsewhere(chunk)));
         room
     }
 
@@ -156,7 +156,7 @@ mod tests {
             let places = [(13, 1), (24, 0), (19, 1), (22, 4), (8, 2), (2, 2)];
             let places = places.map(|(site, rack)| Some(place(site, rack))).to_vec();
             let mut own = StripeRoom::new(PlacementRule::at_most(2, 6), places, 1);
-            (0..6).for_each(|chunk| own.may_move(chunk, elsewhere(chunk)));
+            (0..6).for_each(|chunk| own.add_moves(chunk, elsewhere(chunk)));
             own
         };
         let profile: Profile = "wide(6,3,2)".parse().unwrap();
@@ -166,7 +166,7 @@ mod tests {
         let places = places.map(|(site, rack)| Some(place(site, rack))).to_vec();
         let mut wide = StripeRoom::new(rule, places, 2);
         assert_eq!(wide.in_the_way(), [0, 1, 6]);
-        wide.may_move(1, vec![place(7, 1)]);
+        wide.add_moves(1, vec![place(7, 1)]);
         let sites: Vec<Place> = (1..=25).map(|site| place(site, site % 6)).collect();
         let may_move = |chunk: usize| if chunk == 4 { vec![place(9, 3)] } else { Vec::new() };
         let own_with_move = own(&may_move);

@@ -210,8 +210,8 @@ impl Affinity {
                 && (held > 0 || self.racks_taken(at.filter(counts), rack_limit) < self.racks)
     }
 
-    /// Returns whether `index`, which stays, may go to `rack` so that those chunks of its group that leave a rack find room
-    /// in the group's other racks. No other group leaves a rack.
+    /// Returns whether a chunk that stays may go to `rack` to make way for those of its group that leave a rack: the group's
+    /// racks then have room for all of them. False if chunks of another group leave a rack too.
     fn makes_way<'a>(
         &self,
         index: usize,
@@ -224,10 +224,14 @@ impl Affinity {
         let leaves = |(chunk, of): &(usize, &RackId)| *chunk != index && self.leaving.contains(of);
         let leaving = at.clone().filter(leaves).count();
         let stays = |(chunk, of): (usize, &RackId)| chunk == index && !self.leaving.contains(of);
-        if leaving == 0 || !at.clone().filter(leaves).all(|of| is_of_group(&of)) || !at.clone().any(stays) {
+        if leaving == 0
+            || !at.clone().filter(leaves).all(|place| is_of_group(&place))
+            || !at.clone().any(stays)
+        {
             return false;
         }
-        let after = at.filter(|of| !leaves(of)).map(|(of, at)| (of, if of == index { rack } else { at }));
+        let staying = at.filter(|place| !leaves(place));
+        let after = staying.map(|(chunk, of)| (chunk, if chunk == index { rack } else { of }));
         let racks: BTreeSet<&RackId> = after.clone().filter(is_of_group).map(|(_, of)| of).collect();
         let held = |rack: &RackId| after.clone().filter(|(_, of)| *of == rack).count();
         let room: usize = racks.iter().map(|rack| rack_limit.saturating_sub(held(rack))).sum();

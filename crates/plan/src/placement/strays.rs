@@ -15,7 +15,7 @@ pub struct Stray {
     /// Racks with room for it: of its group, with at least as many of the group's chunks as its own rack, so that each
     /// move brings the group closer together, or those that its group may share.
     pub racks: Vec<RackId>,
-    /// Other such racks of its group, but without room. It may go there after a chunk there has gone to one of `racks`.
+    /// Other such racks of its group, without room. It may go there once a chunk from there has gone to one of `racks`.
     pub full: Vec<RackId>,
 }
 
@@ -84,19 +84,19 @@ impl<'a> Held<'a> {
             parts.by_rack.iter().map(|(rack, own)| (*rack, own)).collect();
         leaving.sort_by_key(|(rack, own)| (self.held(rack) > own.len(), own.len()));
         let strays = |(rack, own): (&RackId, &Vec<usize>)| {
-            let (racks, full): (Vec<RackId>, _) =
-                self.homes(parts, rack).into_iter().partition(|home| self.room(home) > 0);
+            let (racks, full) = self.homes(parts, rack);
             let all_fit = racks.iter().map(|home| self.room(home)).sum::<usize>() >= own.len();
             if all_fit { to_racks(own, &racks, &full) } else { Vec::new() }
         };
         leaving.into_iter().flat_map(strays).collect()
     }
 
-    /// Returns the group's other racks with at least as many of its chunks.
-    fn homes(self, parts: &Parts<'a>, rack: &RackId) -> Vec<RackId> {
+    /// Returns the group's other racks with at least as many of its chunks: those with room, and the full ones.
+    fn homes(self, parts: &Parts<'a>, rack: &RackId) -> (Vec<RackId>, Vec<RackId>) {
         let fewest = parts.by_rack[rack].len();
         let is_home = |(other, own): &(&&RackId, &Vec<usize>)| **other != rack && own.len() >= fewest;
-        parts.by_rack.iter().filter(is_home).map(|(other, _)| (*other).clone()).collect()
+        let homes = parts.by_rack.iter().filter(is_home).map(|(other, _)| (*other).clone());
+        homes.partition(|home| self.room(home) > 0)
     }
 
     /// Returns the chunks of a group's smallest part, if they have room in the group's other racks but for one, which
@@ -108,8 +108,7 @@ impl<'a> Held<'a> {
             let racks_of_others = groups.iter().flat_map(|of| of.by_rack.keys().copied());
             let has_room = |other: &&RackId| !parts.by_rack.contains_key(*other) && self.room(other) > 0;
             let mut shared: Vec<RackId> = racks_of_others.filter(has_room).cloned().collect();
-            let (mut racks, full): (Vec<RackId>, Vec<RackId>) =
-                self.homes(parts, rack).into_iter().partition(|home| self.room(home) > 0);
+            let (mut racks, full) = self.homes(parts, rack);
             let room = racks.iter().map(|home| self.room(home)).sum::<usize>();
             if room + usize::from(!shared.is_empty()) < own.len() {
                 continue;
@@ -136,16 +135,23 @@ mod tests {
     use super::*;
     use crate::placement::leaving::LeavingRacks;
 
-    /// Returns the strays of a stripe whose chunks are in these racks, by number, while rack 5 is left, and the racks
-    /// where they may go.
-    fn strays_of(profile: &str, at: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    fn rack(number: usize) -> RackId {
+        RackId(number.to_string())
+    }
+
+    /// Returns the strays of a stripe whose chunks are in these racks, by number, while rack 5 is left.
+    fn find_strays(profile: &str, at: &[usize]) -> Vec<Stray> {
         let profile: Profile = profile.parse().unwrap();
-        let rack = |rack: usize| RackId(rack.to_string());
         let rule = PlacementRule::new(&profile, &profile.code.build().unwrap(), 6)
             .leaving(&LeavingRacks::of([(rack(5), true)]));
         let at: Vec<Option<RackId>> = at.iter().map(|&of| Some(rack(of))).collect();
+        rule.strays(&at)
+    }
+
+    /// Returns the strays with the racks that have room for them, by number.
+    fn strays_of(profile: &str, at: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let number = |rack: &RackId| rack.0.parse().unwrap();
-        let strays = rule.strays(&at).into_iter();
+        let strays = find_strays(profile, at).into_iter();
         strays.map(|stray| (stray.chunk, stray.racks.iter().map(number).collect())).collect()
     }
 
@@ -164,6 +170,12 @@ mod tests {
             "4 has room for 12, but 0 none for 2"
         );
         assert_eq!(strays([0, 0, 5, 1, 1, 2, 2, 2, 3, 3, 1, 3, 4, 4]), [], "it leaves that rack");
+    }
+
+    #[test]
+    fn full_racks_of_the_group_are_named_too() {
+        let found = find_strays("wide(10,5,3)", &[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 3, 4, 4]);
+        assert_eq!(found, [Stray { chunk: 10, racks: vec![rack(1)], full: vec![rack(0)] }]);
     }
 
     #[test]

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_plan::movement::ChunkMove;
-use striate_plan::{Candidate, LeavingRacks, Place, Stray};
+use striate_plan::{Candidate, LeavingRacks, Stray};
 use striate_site::Priority;
 use striate_stripe::{SiteView, StripeChange, StripeError, Stripes, wide_of};
 
 use super::{Findings, Job};
-use crate::movement::{MoveOutcome, WideSearch, move_while_leaving, other_places, own_room, owner_of};
+use crate::movement::{
+    MoveOutcome, WideSearch, move_of, move_while_leaving, other_places, own_room, owner_of, places_of,
+};
 
 /// Returns the strays of a stripe while chunks leave the racks in `leaving`.
 ///
@@ -39,9 +41,9 @@ pub(crate) fn strays(
 struct OwnedStray<'a> {
     /// Where it is in the wide stripe.
     position: usize,
-    /// Racks of its group with room for it.
+    /// Racks with room for it.
     racks: Vec<RackId>,
-    /// Those without.
+    /// Racks of its group without room.
     full: Vec<RackId>,
     own: StripeChange<'a>,
     /// Its index in that stripe.
@@ -117,8 +119,9 @@ impl Job<'_> {
         Ok(clearing.map(|chunk_move| GatheringMove { chunk_move, makes_room: true }))
     }
 
-    /// Returns the move of another chunk to a rack of a stray's group with room, after which the stray may go to the
-    /// place that it leaves.
+    /// Returns the move of another chunk of the wide stripe to one of a stray's racks with room, after which the stray may
+    /// go to a rack of its group. If no such move suffices, returns the move of a chunk of the stray's own stripe after
+    /// which one does.
     async fn move_within_group(
         &self,
         stray: &OwnedStray<'_>,
@@ -128,10 +131,10 @@ impl Job<'_> {
         let stays = |chunk: &(StripeId, usize)| findings.stays.contains(chunk);
         let (own, wide) = (&stray.own, self.change.id);
         let room = own_room(own, stray.index, order, |index| own.id != wide && !stays(&(own.id, index)));
-        let is_home = |to: &&&Candidate| stray.racks.contains(&to.rack);
-        let destinations: Vec<&Candidate> = order.iter().filter(is_home).copied().collect();
-        let of_group = |to: &&&Candidate| is_home(to) || stray.full.contains(&to.rack);
-        let takers: Vec<&Candidate> = order.iter().filter(of_group).copied().collect();
+        let is_home = |to: &&Candidate| stray.is_home(&to.rack);
+        let destinations: Vec<&Candidate> = order.iter().copied().filter(is_home).collect();
+        let is_of_group = |to: &&Candidate| is_home(to) || stray.full.contains(&to.rack);
+        let takers: Vec<&Candidate> = order.iter().copied().filter(is_of_group).collect();
         let search = WideSearch {
             stripes: self.stripes,
             leaving: &self.absent.leaving,
@@ -159,20 +162,16 @@ impl Job<'_> {
 }
 
 impl OwnedStray<'_> {
+    /// Returns whether a rack has room for it.
     fn is_home(&self, rack: &RackId) -> bool {
         self.racks.contains(rack)
-    }
-
-    fn chunk_move(&self, index: usize, to: SiteId) -> ChunkMove {
-        let from = SiteId(self.own.record.locations[index].site);
-        ChunkMove { stripe: self.own.id, index, from, to }
     }
 
     /// Returns its move to another rack of its group.
     fn move_home(&self, order: &[&Candidate]) -> Option<ChunkMove> {
         let places = other_places(&self.own, self.index, order);
         let (to, _) = places.into_iter().find(|(_, rack)| self.is_home(rack))?;
-        Some(self.chunk_move(self.index, to))
+        Some(move_of(&self.own, self.index, to))
     }
 
     /// Returns the move of another chunk of its own stripe after which that stripe no longer bars it from the racks of
@@ -187,15 +186,16 @@ impl OwnedStray<'_> {
         if own.id == wide {
             return None;
         }
-        let homes = order.iter().filter(|to| self.is_home(&to.rack) && own.wide_admits(self.index, to.site));
-        let homes: Vec<Place> = homes.map(|to| (to.site, to.rack.clone())).collect();
+        let is_open = |to: &&Candidate| self.is_home(&to.rack) && own.wide_admits(self.index, to.site);
+        let homes: Vec<&Candidate> = order.iter().copied().filter(is_open).collect();
+        let homes = places_of(&homes);
         let is_of_wide =
             |index: usize| wide_of(&own.record.locations[index]).is_some_and(|(of, _)| of == wide);
         [false, true].into_iter().find_map(|of_wide| {
             let may_move =
                 |index: usize| is_of_wide(index) == of_wide && !findings.stays.contains(&(own.id, index));
             let (index, to) = own_room(own, self.index, order, may_move).clearing_move(&homes)?;
-            Some(self.chunk_move(index, to))
+            Some(move_of(own, index, to))
         })
     }
 }

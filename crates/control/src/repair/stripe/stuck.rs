@@ -3,8 +3,8 @@
 //! A wide stripe admits a lost member on the sites of a rack or two that have none of its chunks: if racks have five
 //! sites, often just one. The stripe that the member was written in may have another chunk there, or enough of them
 //! in that rack. Then such a chunk moves elsewhere. If none can, the stripe gives up its parities, provided that wide
-//! stripes protect all its data chunks: its rule no longer binds. Otherwise another chunk of the wide stripe moves, so
-//! that the lost member may go where its own stripe admits it, or one of each stripe.
+//! stripes protect all its data chunks: its rule no longer binds. Otherwise another chunk of the wide stripe moves, or
+//! one of each stripe, so that the lost member may go where both stripes admit it.
 
 use std::collections::BTreeSet;
 
