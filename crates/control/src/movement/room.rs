@@ -6,7 +6,7 @@ use striate_meta::records::Stripe;
 use striate_plan::movement::ChunkMove;
 use striate_plan::{Candidate, LeavingRacks, Place, StripeRoom, draw_order, first_of_two_moves};
 use striate_site::Priority;
-use striate_stripe::{StripeChange, StripeError, Stripes};
+use striate_stripe::{StripeChange, StripeError, Stripes, wide_of};
 
 /// Returns the next move of another chunk, of the stripe or of its wide stripe, so that chunk `member` may go to a site
 /// that both stripes admit, where chunks may leave the racks in `leaving`. `wide` is the wide stripe with the member's
@@ -25,12 +25,14 @@ pub(super) async fn find_clearing_move(
     change.leave(leaving);
     let candidates = stripes.candidates();
     let order = draw_order(&mut stripes.runtime().rng(), &candidates);
-    let own = own_room(&change, member, &order, |_| true);
+    let is_well = |site: SiteId| candidates.iter().any(|candidate| candidate.site == site);
+    let at = |index: usize| SiteId(change.record.locations[index].site);
+    let own = own_room(&change, member, &order, |index| is_well(at(index)));
     match own_clearing_move(&change, &own, member, &order) {
         Some(chunk_move) => Ok(Some(chunk_move)),
         None => {
             let search = WideSearch { stripes, leaving, takers: &order, destinations: &order };
-            search.find(&change, &own, wide, |_| true).await
+            search.find(&change, &own, wide, |_, from| is_well(from)).await
         }
     }
 }
@@ -77,7 +79,7 @@ impl WideSearch<'_> {
     /// Returns the move of another chunk of a member's wide stripe after which the member may go where its own stripe
     /// admits it. If no such move suffices, returns the move of a chunk of its own stripe after which one does. `own` is
     /// the room in the member's own stripe, and `wide` the wide one with the member's position. Of other stripes only
-    /// chunks move for which `may_move` holds.
+    /// chunks move for which `may_move` holds, which is asked with their sites.
     ///
     /// # Errors
     /// When the metadata store fails.
@@ -86,26 +88,30 @@ impl WideSearch<'_> {
         change: &StripeChange<'_>,
         own: &StripeRoom,
         (wide, position): (StripeId, usize),
-        may_move: impl Fn(&(StripeId, usize)) -> bool,
+        may_move: impl Fn((StripeId, usize), SiteId) -> bool,
     ) -> Result<Option<ChunkMove>, StripeError> {
         let Some(mut wide) = self.stripes.change(wide, Priority::Background).await? else { return Ok(None) };
         wide.leave(self.leaving);
         let mut room = StripeRoom::new(wide.rule(), wide.places(), position);
         let mut others = vec![None; wide.code.n()];
         for at in room.in_the_way() {
+            let from = SiteId(wide.record.locations[at].site);
             let owner = owner_of(wide.id, &wide.record, at).filter(|owner| owner.0 != change.id);
-            let Some((stripe, index)) = owner.filter(&may_move) else { continue };
+            let Some((stripe, index)) = owner.filter(|&owner| may_move(owner, from)) else { continue };
             let Some(mut owner) = self.stripes.change(stripe, Priority::Background).await? else { continue };
             owner.leave(self.leaving);
             room.add_moves(at, other_places(&owner, index, self.destinations));
-            others[at] = Some((stripe, index));
+            others[at] = Some((stripe, index, from));
         }
         let takers = places_of(self.takers);
         if let Some((at, to)) = room.clearing_move(takers.iter().filter(|site| own.admits(site))) {
-            let from = SiteId(wide.record.locations[at].site);
-            return Ok(others[at].map(|(stripe, index)| ChunkMove { stripe, index, from, to }));
+            return Ok(others[at].map(|(stripe, index, from)| ChunkMove { stripe, index, from, to }));
         }
-        Ok(first_of_two_moves(own, &room, &takers).map(|(index, to)| move_of(change, index, to)))
+        // A member of the same wide stripe would change what the second move relies on.
+        let is_elsewhere =
+            |index: usize| wide_of(&change.record.locations[index]).is_none_or(|(of, _)| of != wide.id);
+        let first = first_of_two_moves(own, &room, &takers).filter(|&(index, _)| is_elsewhere(index));
+        Ok(first.map(|(index, to)| move_of(change, index, to)))
     }
 }
 

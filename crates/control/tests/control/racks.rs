@@ -182,6 +182,7 @@ async fn what_a_lost_rack_had_is_rebuilt_also_where_parities_must_stay() {
         for (wide, _) in sealing.wide_stripes().await {
             sealing.put_in_debt(wide).await;
         }
+        sealing.set_down(&rack, true);
         let (stripes, absent) = (sealing.cluster.client.stripes(), sealing.without(&rack));
         for (id, _) in sealing.cluster.stripes().await {
             let outcome = repair_stripe(stripes, id, &absent, &RepairPace::unlimited(), false).await.unwrap();

@@ -141,7 +141,8 @@ impl Job<'_> {
             takers: &takers,
             destinations: &destinations,
         };
-        search.find(own, &room, (wide, stray.position), |chunk| !stays(chunk)).await
+        let may_move = |chunk, from| !stays(&chunk) && !self.absent.contains(from);
+        search.find(own, &room, (wide, stray.position), may_move).await
     }
 
     /// Opens the strays' own stripes, except for those that stay.

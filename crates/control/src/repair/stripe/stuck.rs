@@ -43,14 +43,16 @@ impl Job<'_> {
             return Ok(Some(chunk_move));
         }
         self.gives_up_parities = self.may_give_up_parities(findings).await?;
-        if self.gives_up_parities {
+        let has_place = |lost: usize| self.one_target(lost, findings).is_some();
+        if self.gives_up_parities && self.lost_members().any(has_place) {
             return Ok(None);
         }
         let leaving = &self.absent.leaving;
         let search = WideSearch { stripes: self.stripes, leaving, takers: &order, destinations: &order };
         for (lost, own) in rooms {
             let Some(wide) = wide_of(&self.change.record.locations[lost]) else { continue };
-            let chunk_move = search.find(&self.change, &own, wide, |_| true).await?;
+            let chunk_move =
+                search.find(&self.change, &own, wide, |_, from| !self.absent.contains(from)).await?;
             if chunk_move.is_some() {
                 return Ok(chunk_move);
             }
