@@ -347,16 +347,32 @@ impl Pass<'_> {
         Ok(moves)
     }
 
-    /// Returns `None` if the stripe has no chunk on `giver`, or no site may take it.
+    /// Returns `None` if the stripe has no chunk on `giver`, or no site may take one. A stripe without parities may have
+    /// several there: the first one that may go moves.
     async fn plan_one(
         &mut self,
         giver: SiteId,
         stripe: StripeId,
         record: &Stripe,
     ) -> Result<Option<SizedMove>, StripeError> {
-        let Some((index, at)) = own_locations(record).find(|(_, at)| at.site == giver.0) else {
-            return Ok(None);
-        };
+        let on_giver = own_locations(record).filter(|(_, at)| at.site == giver.0);
+        let indices: Vec<usize> = on_giver.map(|(index, _)| index).collect();
+        for index in indices {
+            let planned = self.plan_chunk(giver, (stripe, index), record).await?;
+            if planned.is_some() {
+                return Ok(planned);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns `None` if no site may take the chunk, which is on `giver`.
+    async fn plan_chunk(
+        &mut self,
+        giver: SiteId,
+        (stripe, index): (StripeId, usize),
+        record: &Stripe,
+    ) -> Result<Option<SizedMove>, StripeError> {
         let profile = self.stripes.profiles().parse(&record.profile)?;
         let rule = self.stripes.placement_rule(&profile)?.leaving(&self.leaving);
         let len = record.chunk_len;
@@ -367,7 +383,7 @@ impl Pass<'_> {
         };
         let mut draw = |may_go: &dyn Fn(&SiteFill) -> bool| draw_beside(&holders, may_go);
         let is_near = |to: &SiteFill| Some(&to.rack) == own_rack.as_ref();
-        let to = match wide_of(at) {
+        let to = match wide_of(&record.locations[index]) {
             None => draw(&|_| true),
             // Within its rack a member may usually be anywhere. A chunk that must leave asks its wide stripe, and
             // goes farther if need be.

@@ -1,15 +1,19 @@
 //! Drain and rebalance: automatic, by capacity, within a budget, and stoppable.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, content, go_on};
 use crate::sealed::Sealing;
 use striate_control::movement::RebalanceOptions;
-use striate_control::{GarbageCollector, Rebalancer, verify};
-use striate_core::SiteId;
+use striate_control::{GarbageCollector, MoveOutcome, Rebalancer, move_chunk, verify};
+use striate_core::{SiteId, StripeId};
 use striate_meta::keys;
 use striate_meta::records::{self, Stripe};
+use striate_plan::LeavingRacks;
+use striate_plan::movement::ChunkMove;
 use striate_site::Site;
+use striate_stripe::wide_of;
 
 const OBJECTS: usize = 60;
 const LEN: usize = 40_000;
@@ -94,6 +98,66 @@ async fn a_drained_site_is_emptied_of_members_of_wide_stripes() {
         sealing.assert_whole().await;
         sealing.assert_reads().await;
     }
+}
+
+impl Sealing {
+    /// Returns the other sites where the wide stripe of a member admits it.
+    async fn open_to(&self, (stripe, index): (StripeId, usize)) -> BTreeSet<SiteId> {
+        let (stripes, record) = (self.cluster.client.stripes(), self.record(stripe).await);
+        let at = &record.locations[index];
+        let (wide, position) = wide_of(at).unwrap();
+        let wide = stripes.find(wide).await.unwrap().unwrap();
+        let admits = |site: &SiteId| stripes.admits_in_wide(&wide, position, *site, &LeavingRacks::default());
+        let sites = self.cluster.sites.iter().map(|site| site.id());
+        sites.filter(|site| site.0 != at.site && admits(site)).collect()
+    }
+
+    /// Moves a chunk of a stripe without parities to the site of another one, so that the second of the two may go where
+    /// the first may not. Returns the stripe, both, their site, and where the first may go.
+    async fn put_together(&self) -> (StripeId, [usize; 2], SiteId, BTreeSet<SiteId>) {
+        let stripes = self.cluster.client.stripes();
+        let pairs = (0..4).flat_map(|index| (0..4).map(move |other| (index, other)));
+        for (id, _) in self.cluster.stripes().await.into_iter().filter(|(_, of)| of.dropped) {
+            for (index, other) in pairs.clone().filter(|(index, other)| index != other) {
+                let record = self.record(id).await;
+                let [from, to] = [index, other].map(|of| SiteId(record.locations[of].site));
+                let held = record.locations.iter().filter(|at| at.site == to.0).count();
+                if held > 1 || !self.open_to((id, index)).await.contains(&to) {
+                    continue;
+                }
+                let moved = move_chunk(stripes, &ChunkMove { stripe: id, index, from, to }).await.unwrap();
+                assert!(matches!(moved, MoveOutcome::Moved { .. }), "{moved:?}");
+                let (first, second) = (index.min(other), index.max(other));
+                let open = self.open_to((id, first)).await;
+                if !self.open_to((id, second)).await.is_subset(&open) {
+                    return (id, [first, second], to, open);
+                }
+            }
+        }
+        panic!("wherever a first chunk may go the second may go too");
+    }
+}
+
+/// The sites where the first of them might go are full.
+#[tokio::test(start_paused = true)]
+async fn of_two_chunks_of_a_stripe_on_a_drained_site_the_second_goes_where_the_first_has_no_place() {
+    let sealing = Sealing::start().await;
+    assert!(sealing.seal().await.sealed > 0);
+    sealing.collect().await;
+    let (id, [first, second], drained, full) = sealing.put_together().await;
+    sealing.collect().await;
+    for site in sealing.cluster.sites.iter().filter(|site| full.contains(&site.id())) {
+        *site.capacity.lock() = site.used_bytes();
+    }
+    let stripes = sealing.cluster.client.stripes();
+    stripes.set_draining(drained, true);
+    let rebalancer = Rebalancer::default();
+    rebalancer.run_pass(stripes).await.unwrap();
+    let record = sealing.record(id).await;
+    let stays = [first, second].map(|index| record.locations[index].site == drained.0);
+    assert_eq!(stays, [true, false], "{:?}", rebalancer.progress());
+    sealing.assert_whole().await;
+    sealing.assert_reads().await;
 }
 
 #[tokio::test(start_paused = true)]
