@@ -308,8 +308,10 @@ impl PassState {
                 bucket_names.push(name);
             }
         }
-        self.counted.retain(|name, _| bucket_names.binary_search(name).is_ok());
-        self.looked.retain(|name, _| bucket_names.binary_search(name).is_ok());
+        let is_there = |name: &str| bucket_names.binary_search_by(|of| of.as_str().cmp(name)).is_ok();
+        self.counted.retain(|name, _| is_there(name));
+        self.looked.retain(|name, _| is_there(name));
+        packer.keep_buckets(is_there);
         Ok(failed)
     }
 

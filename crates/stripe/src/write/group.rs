@@ -115,6 +115,11 @@ impl Packer {
         self.waiting.were_left(bucket, counts);
     }
 
+    /// Forgets the waiting partitions of buckets that are gone.
+    pub fn keep_buckets(&self, is_there: impl Fn(&str) -> bool) {
+        self.waiting.keep(is_there);
+    }
+
     /// Ends the lease. The collector takes over what is left.
     pub async fn close(self) {
         let Some(names) = self.names.get() else { return };

@@ -27,6 +27,11 @@ impl WaitingPartitions {
         counts.of_buckets.insert(bucket.to_owned(), of_bucket);
     }
 
+    /// Forgets the partitions of buckets that are gone.
+    pub(super) fn keep(&self, is_there: impl Fn(&str) -> bool) {
+        self.0.lock().of_buckets.retain(|bucket, _| is_there(bucket));
+    }
+
     /// Records the sites of the data chunks of a new group.
     pub(super) fn begin(&self, sites: &[SiteId]) {
         let mut counts = self.0.lock();
@@ -82,5 +87,10 @@ mod tests {
         waiting.were_left("one", HashMap::new());
         let at = waiting.at(&candidates).unwrap();
         assert_eq!([1, 2, 3].map(|site| at[&SiteId(site)]), [(1, 0), (1, 1), (0, 0)]);
+        waiting.keep(|bucket| bucket == "one");
+        let at = waiting.at(&candidates).unwrap();
+        assert_eq!([1, 2, 3].map(|site| at[&SiteId(site)]), [(0, 0); 3], "the other bucket is gone");
+        waiting.keep(|_| false);
+        assert_eq!(waiting.at(&candidates), None, "nothing is sealed any more");
     }
 }
