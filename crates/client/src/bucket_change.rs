@@ -1,5 +1,7 @@
 //! Changes of a bucket's settings: all that one request names, or nothing.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use striate_core::{Packing, Profile};
 use striate_meta::records::{Bucket, Cold};
@@ -7,8 +9,8 @@ use striate_meta::records::{Bucket, Cold};
 use crate::bucket_profiles::{Home, change_classes};
 use crate::{ClassSetting, Client, ClientError, ColdSetting};
 
-/// Seconds without a change after which data is cold, where nothing else is said: 30 days, as in `striate bucket create`.
-const USUAL_COLD_AFTER_S: u64 = 30 * 24 * 3_600;
+/// Time without a change after which data is cold, where nothing else is said: 30 days.
+pub const USUAL_COLD_AFTER: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// A change of one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +64,7 @@ impl ColdChange {
     fn apply(&self, before: Option<&Cold>) -> Option<Cold> {
         let named = self.profile.map(|profile| profile.to_string());
         let profile = named.or_else(|| before.map(|cold| cold.profile.clone()))?;
-        let after_s = self.after_s.or(before.map(|cold| cold.after_s)).unwrap_or(USUAL_COLD_AFTER_S);
+        let after_s = self.after_s.or(before.map(|cold| cold.after_s)).unwrap_or(USUAL_COLD_AFTER.as_secs());
         Some(Cold { profile, after_s })
     }
 }

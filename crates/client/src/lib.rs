@@ -42,7 +42,7 @@ mod uncommitted_memory;
 mod walk;
 
 pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
-pub use bucket_change::{BucketChange, ColdChange, SettingChange};
+pub use bucket_change::{BucketChange, ColdChange, SettingChange, USUAL_COLD_AFTER};
 pub use client::Client;
 pub use condition::{check_read, resolve_range, wanted_range};
 pub use digest::RunningChecksum;

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
-use striate_client::ColdChange;
+use striate_client::{ColdChange, USUAL_COLD_AFTER};
 use striate_core::{Packing, PackingError, Profile, ProfileError, StorageClass, StorageClassError};
 
 use super::AdminArgs;
@@ -65,9 +65,9 @@ pub enum BucketCommand {
         /// Cold data and storage classes.
         #[command(flatten)]
         cold: ColdArgs,
-        /// With --cold-profile: objects unchanged for this long are cold (12h, 30d).
-        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time, requires = "cold_profile")]
-        cold_after: Duration,
+        /// With --cold-profile: objects unchanged for this long are cold (12h, 90d) [default: 30d]
+        #[arg(long, value_name = "TIME", value_parser = time, requires = "cold_profile")]
+        cold_after: Option<Duration>,
         /// Keep its objects in memory only.
         #[arg(long, conflicts_with_all = ["profile", "pack", "origin", "cold_profile", "class"])]
         volatile: bool,
@@ -232,8 +232,9 @@ impl FromStr for ClassArg {
 
 impl ColdArgs {
     /// Returns a new bucket's setting of cold data.
-    pub fn setting(&self, after: Duration) -> Option<ColdBucket> {
-        let (after_s, without_spare_rack) = (after.as_secs(), self.allow_no_spare_rack);
+    pub fn setting(&self, after: Option<Duration>) -> Option<ColdBucket> {
+        let after_s = after.unwrap_or(USUAL_COLD_AFTER).as_secs();
+        let without_spare_rack = self.allow_no_spare_rack;
         self.cold_profile.map(|profile| ColdBucket { profile, after_s, without_spare_rack })
     }
 
