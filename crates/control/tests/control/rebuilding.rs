@@ -14,7 +14,8 @@ use striate_site::Site;
 use striate_stripe::{ExchangeOutcome, file_of, is_hole, release_stripe, wide_of};
 
 use crate::cluster::go_on;
-use crate::sealed::Sealing;
+use crate::packing::name;
+use crate::sealed::{OBJECTS, Sealing};
 
 impl Sealing {
     /// Returns a stripe without parities, one of its data chunks, the chunk's site, and the site of another chunk in
@@ -195,6 +196,26 @@ async fn lost_members_are_read_and_rebuilt_from_their_wide_stripes() {
     assert!(verified.is_clean(), "{verified:?}");
     sealing.assert_whole().await;
     sealing.assert_reads().await;
+}
+
+/// After the grace, another object's bytes may be where a read still looks for its own.
+#[tokio::test(start_paused = true)]
+async fn a_read_of_a_lost_member_gives_up_before_the_grace_ends() {
+    let sealing = Sealing::start().await;
+    sealing.seal().await;
+    sealing.collect().await;
+    for (id, record) in sealing.wide_stripes().await {
+        sealing.lose(file_of(id, &record, 0), SiteId(record.locations[0].site));
+    }
+    sealing.cluster.sites.iter().for_each(|site| *site.hung.lock() = true);
+    let (runtime, grace) =
+        (sealing.cluster.runtime.clone(), sealing.cluster.client.stripes().options().garbage_grace);
+    for key in 0..OBJECTS {
+        let began = runtime.now();
+        assert!(sealing.cluster.get(&name(key)).await.is_err(), "object {key}");
+        let took = runtime.now().saturating_duration_since(began);
+        assert!(took < grace * 3 / 4, "object {key}: {took:?}");
+    }
 }
 
 /// One data chunk of a stripe that has dropped its parities cannot be computed now: too much of its wide stripe is

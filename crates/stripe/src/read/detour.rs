@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
+use futures::future::join_all;
 use futures::stream::StreamExt;
 use striate_codec::accumulate;
 use striate_core::{ChunkId, ChunkRange, RackId, SiteId, StripeId};
@@ -22,6 +23,10 @@ use crate::trees::{SLICE_LEN, combination, costs_in_wide, equation_in_wide, file
 
 /// Maximum number of trees tried. Each failure reveals at least one more unavailable chunk, or a newer record.
 const ATTEMPTS: usize = 6;
+/// Part of the grace after which a read gives up: until the grace ends, no other object's bytes can be where it reads.
+const PART_OF_GRACE: u32 = 2;
+/// Maximum number of chunks read at the same time to add them up in this process.
+const READS_AT_ONCE: usize = 8;
 
 /// Chunks and sites that failed trees have shown to be unavailable.
 #[derive(Default)]
@@ -36,8 +41,8 @@ impl Reads {
     /// Reads columns of a data chunk from the wide stripe that it is a member of.
     ///
     /// # Errors
-    /// [`StripeError::Unreadable`] when too few of the other chunks are available; also when the metadata store
-    /// fails.
+    /// [`StripeError::Unreadable`] when too few of the other chunks are available in time; also when the metadata
+    /// store fails.
     pub(super) async fn read_around(
         &self,
         stripe: StripeId,
@@ -45,6 +50,28 @@ impl Reads {
         columns: Range<u32>,
     ) -> Result<Bytes, StripeError> {
         let mut unavailable = UnavailableChunks::default();
+        let deadline = self.shared.options.garbage_grace / PART_OF_GRACE;
+        let attempts = self.try_trees(stripe, index, &columns, &mut unavailable);
+        if let Some(sum) = self.shared.runtime.timeout(deadline, attempts).await.unwrap_or(Ok(None))? {
+            return Ok(sum);
+        }
+        let reason = unavailable.last_error.unwrap_or_else(|| "their records kept changing".to_owned());
+        Err(StripeError::Unreadable {
+            stripe,
+            needed: 1,
+            available: 0,
+            reason: format!("chunk {index} cannot be computed from its wide stripe: {reason}"),
+        })
+    }
+
+    /// Returns `None` if no tree provides the columns.
+    async fn try_trees(
+        &self,
+        stripe: StripeId,
+        index: usize,
+        columns: &Range<u32>,
+        unavailable: &mut UnavailableChunks,
+    ) -> Result<Option<Bytes>, StripeError> {
         for attempt in 0..ATTEMPTS {
             let found = self.shared.table.wide_stripe_of(stripe, index).await?;
             let (wide, position) = found.ok_or_else(|| StripeError::Unreadable {
@@ -53,26 +80,17 @@ impl Reads {
                 available: 0,
                 reason: format!("chunk {index} is lost, and in no sealed wide stripe"),
             })?;
-            let equation = self.equation(&wide, position, &unavailable)?;
+            let equation = self.equation(&wide, position, unavailable)?;
             let summed = match attempt {
-                // The error of a tree does not always name the culprit. Read one by one, each chunk answers for
-                // itself.
-                1 => self.sum_locally(&wide, &equation, &columns, &mut unavailable).await,
-                _ => self.sum_by_tree(&wide, position, &equation, &columns, &mut unavailable).await,
+                // The error of a tree does not always name the culprit. Read by itself, each chunk answers for itself.
+                1 => self.sum_locally(&wide, &equation, columns, unavailable).await,
+                _ => self.sum_by_tree(&wide, position, &equation, columns, unavailable).await,
             };
-            if let Some(sum) = summed {
-                return Ok(sum);
+            if summed.is_some() {
+                return Ok(summed);
             }
         }
-        Err(StripeError::Unreadable {
-            stripe,
-            needed: 1,
-            available: 0,
-            reason: format!(
-                "chunk {index} cannot be computed from its wide stripe: {}",
-                unavailable.last_error.unwrap_or_else(|| "their records kept changing".to_owned())
-            ),
-        })
+        Ok(None)
     }
 
     /// Expresses the chunk at a position as a sum of available chunks: (coefficient, position).
@@ -150,27 +168,37 @@ impl Reads {
         columns: &Range<u32>,
         unavailable: &mut UnavailableChunks,
     ) -> Option<Bytes> {
-        let mut sum = BytesMut::zeroed(columns.len());
-        let mut is_whole = true;
-        for &(coefficient, at) in equation {
-            let site = SiteId(wide.record.locations[at].site);
-            // Past its end a member counts as zeros.
-            let columns = columns.start..columns.end.min(wide.len_of(at));
-            if columns.is_empty() {
-                continue;
-            }
-            let range =
-                ChunkRange { chunk: wide.file(at), offset: columns.start, len: columns.end - columns.start };
-            let deadline = self.shared.options.read_deadline;
-            match self.shared.sites.read_range(site, range, Priority::Foreground, deadline).await {
-                Ok(bytes) => accumulate(coefficient, &bytes, &mut sum[..bytes.len()]),
-                Err(error) => {
-                    unavailable.note(&error, Some(site));
-                    is_whole = false;
+        let (mut sum, mut is_whole) = (BytesMut::zeroed(columns.len()), true);
+        for terms in equation.chunks(READS_AT_ONCE) {
+            let reads = terms.iter().map(|&(_, at)| self.read_member(wide, at, columns));
+            for (&(coefficient, at), read) in terms.iter().zip(join_all(reads).await) {
+                match read {
+                    Ok(bytes) => accumulate(coefficient, &bytes, &mut sum[..bytes.len()]),
+                    Err(error) => {
+                        unavailable.note(&error, Some(SiteId(wide.record.locations[at].site)));
+                        is_whole = false;
+                    }
                 }
             }
         }
         is_whole.then(|| sum.freeze())
+    }
+
+    /// Reads columns of a member, up to its end: past it a member counts as zeros.
+    async fn read_member(
+        &self,
+        wide: &OpenedStripe,
+        at: usize,
+        columns: &Range<u32>,
+    ) -> Result<Bytes, SiteError> {
+        let columns = columns.start..columns.end.min(wide.len_of(at));
+        if columns.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let range =
+            ChunkRange { chunk: wide.file(at), offset: columns.start, len: columns.end - columns.start };
+        let (site, deadline) = (SiteId(wide.record.locations[at].site), self.shared.options.read_deadline);
+        self.shared.sites.read_range(site, range, Priority::Foreground, deadline).await
     }
 }
 
