@@ -56,32 +56,6 @@ pub(crate) async fn sites_where(
     Ok(found)
 }
 
-/// Returns the sites whose chunks count as lost: those that are retired, are not here, or take no writes because
-/// their disk failed. The second set holds sites of other processes that are not known here yet.
-pub(crate) async fn sites_not_well(
-    stripes: &Stripes,
-) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
-    let views = stripes.sites();
-    let known_here: BTreeSet<SiteId> = views.iter().map(|view| view.site.id()).collect();
-    let well = views.iter().filter(|view| view.readable && (view.writable || view.draining));
-    let well: BTreeSet<SiteId> = well.map(|view| view.site.id()).collect();
-    let (mut gone, mut unknown) = (BTreeSet::new(), BTreeSet::new());
-    let mut rows = Rows::with_prefix(keys::SITES);
-    while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let site: records::Site = row.record()?;
-            let id = SiteId(site.id);
-            let is_retired = site.state() == State::Retired;
-            if !is_retired && !site.peer.is_empty() && !known_here.contains(&id) {
-                unknown.insert(id);
-            } else if is_retired || !well.contains(&id) {
-                gone.insert(id);
-            }
-        }
-    }
-    Ok((gone, unknown))
-}
-
 /// Returns the racks of which every site is retired, drains, or is in `gone`.
 pub(crate) async fn leaving_racks(
     stripes: &Stripes,

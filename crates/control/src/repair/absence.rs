@@ -18,12 +18,15 @@ use striate_runtime::Instant;
 use striate_site::Site;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::rows::{Rows, leaving_racks, sites_not_well};
+use crate::rows::{Rows, leaving_racks};
 
 /// Timeout for a site's status.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Sites polled concurrently.
 const ASKED_AT_ONCE: usize = 16;
+/// Polls that a site must miss to count as lost at once, and the pause between them.
+const POLLS: usize = 3;
+const POLL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Sites that are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,15 +40,28 @@ pub struct AbsentSites {
 }
 
 impl AbsentSites {
-    /// Counts every site that is not well as lost, without waiting. The exception are sites of other processes that
-    /// this one does not know yet: they have just joined, and may already have chunks.
+    /// Counts every site as lost that is not well, or misses a few polls in succession. The exception are sites of
+    /// other processes that this one does not know yet: they have just joined, and may already have chunks.
     ///
     /// # Errors
     /// When the metadata store fails.
     pub async fn at_once(stripes: &Stripes) -> Result<Self, StripeError> {
-        let (gone, awaited) = sites_not_well(stripes).await?;
-        let leaving = leaving_racks(stripes, &gone).await?;
-        Ok(Self { gone, awaited, leaving })
+        let conditions = conditions_after_polls(stripes).await;
+        let mut absent = Self::default();
+        let mut rows = Rows::with_prefix(keys::SITES);
+        while let Some(page) = rows.next(stripes).await? {
+            for row in page {
+                let site: records::Site = row.record()?;
+                let (id, is_retired) = (SiteId(site.id), site.state() == State::Retired);
+                match conditions.get(&id) {
+                    Some(Condition::Well) if !is_retired => {}
+                    None if !is_retired && !site.peer.is_empty() => drop(absent.awaited.insert(id)),
+                    _ => drop(absent.gone.insert(id)),
+                }
+            }
+        }
+        absent.leaving = leaving_racks(stripes, &absent.gone).await?;
+        Ok(absent)
     }
 
     /// Returns whether the site is absent.
@@ -76,7 +92,7 @@ impl SilenceTracker {
     /// When the metadata store fails.
     pub async fn observe(&mut self, stripes: &Stripes, wait: Duration) -> Result<AbsentSites, StripeError> {
         let (in_use, retired) = registered_sites(stripes).await?;
-        let conditions = conditions(stripes).await;
+        let conditions = conditions(stripes, |_| true).await;
         let now = stripes.runtime().now();
         self.since.retain(|site, _| in_use.contains(site));
         let mut absent = AbsentSites { gone: retired, ..AbsentSites::default() };
@@ -118,8 +134,23 @@ async fn registered_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeS
     Ok((in_use, retired))
 }
 
-/// Polls the sites that this process knows.
-async fn conditions(stripes: &Stripes) -> BTreeMap<SiteId, Condition> {
+/// Polls the sites that this process knows, silent ones several times.
+async fn conditions_after_polls(stripes: &Stripes) -> BTreeMap<SiteId, Condition> {
+    let mut found = conditions(stripes, |_| true).await;
+    for _ in 1..POLLS {
+        let silent = |site| found.get(&site) == Some(&Condition::Silent);
+        if !found.keys().any(|&site| silent(site)) {
+            break;
+        }
+        stripes.runtime().sleep(POLL_PAUSE).await;
+        let again = conditions(stripes, silent).await;
+        found.extend(again);
+    }
+    found
+}
+
+/// Polls the sites that this process knows and that are to be asked.
+async fn conditions(stripes: &Stripes, is_asked: impl Fn(SiteId) -> bool) -> BTreeMap<SiteId, Condition> {
     let ask = |site: Arc<dyn Site>| async move {
         let answer = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await;
         let condition = match answer {
@@ -129,6 +160,7 @@ async fn conditions(stripes: &Stripes) -> BTreeMap<SiteId, Condition> {
         };
         (site.id(), condition)
     };
-    let polls: Vec<_> = stripes.sites().into_iter().map(|view| ask(view.site)).collect();
+    let sites = stripes.sites().into_iter().map(|view| view.site).filter(|site| is_asked(site.id()));
+    let polls: Vec<_> = sites.map(ask).collect();
     stream::iter(polls).buffer_unordered(ASKED_AT_ONCE).collect().await
 }

@@ -143,6 +143,22 @@ async fn i1_a_write_is_acknowledged_only_when_it_bears_one_more_loss() {
     }
 }
 
+/// No request of this process has failed before.
+#[tokio::test(start_paused = true)]
+async fn heal_rebuilds_what_a_site_had_that_died_unnoticed() {
+    let cluster = Cluster::start(7, "rs(4,2)").await;
+    fill(&cluster).await;
+    let dead = &cluster.sites[0];
+    let lost = dead.chunks.lock().len() as u64;
+    *dead.down.lock() = true;
+    let report = heal(cluster.client.stripes(), go_on).await.unwrap();
+    assert!(report.is_whole() && lost > 0, "{report:?}");
+    assert_eq!((report.progress.chunks, report.gone_sites), (lost, vec![1]));
+    let stripes = cluster.stripes().await;
+    assert!(stripes.iter().all(|(_, record)| record.locations.iter().all(|at| at.site > 1)));
+    assert_all_read(&cluster).await;
+}
+
 /// With fewer sites than chunks an LRC leaves out the local parities first, so that it can write with as few sites as
 /// an MDS code.
 #[tokio::test(start_paused = true)]
@@ -209,11 +225,12 @@ async fn heal_without_progress_ends_and_names_what_is_left_and_waits_a_little_fo
     cluster.sites[..3].iter().for_each(|site| *site.down.lock() = true);
     let report = heal(cluster.client.stripes(), go_on).await.unwrap();
     assert!(!report.is_whole());
-    assert_eq!((report.left, report.unknown, report.progress.round), (OBJECTS as u64, 3 * OBJECTS as u64, 3));
-    assert!(
-        report.examples.len() == 20 && report.examples[0].contains("3 chunks on sites that did not"),
-        "{report:?}"
+    assert_eq!(
+        (report.left, report.unrepairable, report.progress.round),
+        (OBJECTS as u64, OBJECTS as u64, 3)
     );
+    let names = |site: &&str| report.examples[0].contains(*site);
+    assert!(report.examples.len() == 20 && ["site 1", "site 2", "site 3"].iter().all(names), "{report:?}");
 
     let healing = heal(cluster.client.stripes(), go_on);
     let returning = async {

@@ -119,6 +119,20 @@ async fn what_a_lost_rack_had_is_rebuilt_elsewhere_and_locality_stays_exact() {
     }
 }
 
+/// No request of this process has failed before.
+#[tokio::test(start_paused = true)]
+async fn what_a_rack_had_that_died_unnoticed_is_healed_elsewhere_and_locality_stays_exact() {
+    let sealing = Sealing::start_sealed().await;
+    let before = sealing.crossed().await;
+    let rack = sealing.cluster.sites[0].rack();
+    sealing.set_down(&rack, true);
+    sealing.heal().await;
+    sealing.assert_left(&rack).await;
+    sealing.assert_whole().await;
+    assert_eq!(sealing.crossed().await, before);
+    sealing.assert_reads().await;
+}
+
 /// Only their rows say in which rack retired sites were.
 #[tokio::test(start_paused = true)]
 async fn what_a_retired_rack_had_is_rebuilt_elsewhere_and_locality_stays_exact() {
