@@ -5,6 +5,7 @@ mod cluster;
 mod collection;
 mod copies;
 mod dying;
+mod dying_members;
 mod emptying;
 mod entries;
 mod gathering;
