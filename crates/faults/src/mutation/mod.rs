@@ -109,6 +109,8 @@ pub enum Mutation {
     ExchangeForgetsGlobals,
     /// When a member is updated in place, the local parity is recomputed and the global ones are not.
     UpdateForgetsGlobals,
+    /// When a member is updated in place, the parities that its own stripe has dropped keep the checksums that they had.
+    UpdateForgetsOwnParities,
     /// A local parity and a member swap places in two transactions.
     SwapInTwoTransactions,
     /// A wide stripe is dissolved when dead members leave it, although others live.
@@ -159,6 +161,7 @@ impl Mutation {
         Self::ReleaseIgnoresMembers,
         Self::ExchangeForgetsGlobals,
         Self::UpdateForgetsGlobals,
+        Self::UpdateForgetsOwnParities,
         Self::SwapInTwoTransactions,
         Self::DissolveWhileOneLives,
         Self::DissolveForgetsGarbage,
@@ -206,6 +209,7 @@ impl Mutation {
             Self::ReleaseIgnoresMembers => "release-ignores-members",
             Self::ExchangeForgetsGlobals => "exchange-forgets-globals",
             Self::UpdateForgetsGlobals => "update-forgets-globals",
+            Self::UpdateForgetsOwnParities => "update-forgets-own-parities",
             Self::SwapInTwoTransactions => "swap-in-two-transactions",
             Self::DissolveWhileOneLives => "dissolve-while-one-lives",
             Self::DissolveForgetsGarbage => "dissolve-forgets-garbage",

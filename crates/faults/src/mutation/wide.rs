@@ -83,10 +83,7 @@ pub(super) async fn with_defect(
             cancel_wrongly(mutation, store, &mut tx, &written).await;
         }
         Mutation::MoveForgetsCopy if moves_members(store, &written).await => {
-            let wide = |key: &Bytes| {
-                written.iter().any(|(written_key, record)| written_key == key && !record.members.is_empty())
-            };
-            tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if wide(key)));
+            forget_records(&mut tx, &written, |record| !record.members.is_empty());
         }
         Mutation::RuleAtOpenOnly if moves_members(store, &written).await => {
             for (key, _) in written.iter().filter(|(_, record)| !record.members.is_empty()) {
@@ -96,20 +93,25 @@ pub(super) async fn with_defect(
         Mutation::ReleaseIgnoresMembers => release_dead(store, &mut tx, &written).await,
         Mutation::ExchangeForgetsGlobals => keep_globals(store, &mut tx, &written, is_exchanged).await,
         Mutation::UpdateForgetsGlobals => keep_globals(store, &mut tx, &written, is_updated).await,
+        Mutation::UpdateForgetsOwnParities => keep_own_checksums(store, &mut tx, &written).await,
         Mutation::SwapInTwoTransactions => keep_local_parity(store, &mut tx, &written).await,
         Mutation::DissolveWhileOneLives => dissolve_early(store, &mut tx, &written).await,
         Mutation::DissolveForgetsGarbage if dissolves(store, &written).await => {
             forget(&mut tx, keys::GARBAGE);
         }
         Mutation::TransferInTwoTransactions if empties(store, &written).await => {
-            let is_own = |key: &Bytes| {
-                written.iter().any(|(written_key, record)| written_key == key && record.members.is_empty())
-            };
-            tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if is_own(key)));
+            forget_records(&mut tx, &written, |record| record.members.is_empty());
         }
         _ => {}
     }
     tx
+}
+
+/// Removes records that a transaction writes.
+fn forget_records(tx: &mut Transaction, written: &[(Bytes, Stripe)], are_forgotten: fn(&Stripe) -> bool) {
+    let is_forgotten =
+        |key: &Bytes| written.iter().any(|(written_key, record)| written_key == key && are_forgotten(record));
+    tx.writes.retain(|write| !matches!(write, Write::Put(key, _) if is_forgotten(key)));
 }
 
 /// D without claims: dead stripes are released at once.
@@ -163,6 +165,20 @@ async fn keep_globals(
                 *value = records::encode(&garbage);
             }
         }
+    }
+}
+
+/// U without the own stripe's parities: the checksums of those that were dropped stay as they were.
+async fn keep_own_checksums(store: &dyn MetaStore, tx: &mut Transaction, written: &[(Bytes, Stripe)]) {
+    for (key, record) in written.iter().filter(|(_, record)| record.dropped) {
+        let Some((_, before)) = record_now(store, key).await else { continue };
+        let mut kept = record.clone();
+        for (now, before) in kept.locations.iter_mut().zip(&before.locations) {
+            if now.site == 0 && before.site == 0 {
+                (now.crc32c, now.content_version) = (before.crc32c, before.content_version);
+            }
+        }
+        rewrite(tx, key, &kept);
     }
 }
 
