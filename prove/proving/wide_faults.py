@@ -18,7 +18,7 @@ LEAST = {"sealed": 1.0, "stripes have dropped their parities": 1.0, "have them a
 MUTATIONS = ["drop-while-building", "seal-without-globals", "claim-ignores-member", "claim-ignores-wide",
              "abort-deletes-at-once", "seal-keeps-generation", "move-forgets-copy", "rule-at-open-only",
              "close-without-entry", "cancel-forgets-garbage", "old-wide-row", "release-ignores-members",
-             "exchange-forgets-globals", "update-forgets-globals", "update-forgets-own-parities",
+             "exchange-ignores-members", "exchange-forgets-globals", "update-forgets-globals", "update-forgets-own-parities",
              "swap-in-two-transactions", "dissolve-while-one-lives", "dissolve-forgets-garbage", "transfer-in-two-transactions"]
 # Number of seeds, skipped ones included, within which each defect must be found.
 FOUND_WITHIN = 1_500

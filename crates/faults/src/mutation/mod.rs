@@ -105,6 +105,8 @@ pub enum Mutation {
     OldWideRow,
     /// A stripe without live data is released, although its chunks are members of wide stripes.
     ReleaseIgnoresMembers,
+    /// A member leaves or joins without a check that its own stripe is unchanged.
+    ExchangeIgnoresMembers,
     /// When a member leaves or joins, the local parity is recomputed and the global ones are not.
     ExchangeForgetsGlobals,
     /// When a member is updated in place, the local parity is recomputed and the global ones are not.
@@ -159,6 +161,7 @@ impl Mutation {
         Self::CancelForgetsGarbage,
         Self::OldWideRow,
         Self::ReleaseIgnoresMembers,
+        Self::ExchangeIgnoresMembers,
         Self::ExchangeForgetsGlobals,
         Self::UpdateForgetsGlobals,
         Self::UpdateForgetsOwnParities,
@@ -207,6 +210,7 @@ impl Mutation {
             Self::CancelForgetsGarbage => "cancel-forgets-garbage",
             Self::OldWideRow => "old-wide-row",
             Self::ReleaseIgnoresMembers => "release-ignores-members",
+            Self::ExchangeIgnoresMembers => "exchange-ignores-members",
             Self::ExchangeForgetsGlobals => "exchange-forgets-globals",
             Self::UpdateForgetsGlobals => "update-forgets-globals",
             Self::UpdateForgetsOwnParities => "update-forgets-own-parities",

@@ -91,6 +91,10 @@ pub(super) async fn with_defect(
             }
         }
         Mutation::ReleaseIgnoresMembers => release_dead(store, &mut tx, &written).await,
+        Mutation::ExchangeIgnoresMembers if exchanges(store, &written).await => {
+            let own = written.iter().filter(|(_, record)| record.members.is_empty());
+            own.for_each(|(key, _)| ignore(&mut tx, key));
+        }
         Mutation::ExchangeForgetsGlobals => keep_globals(store, &mut tx, &written, is_exchanged).await,
         Mutation::UpdateForgetsGlobals => keep_globals(store, &mut tx, &written, is_updated).await,
         Mutation::UpdateForgetsOwnParities => keep_own_checksums(store, &mut tx, &written).await,
@@ -247,6 +251,16 @@ fn also_garbage(tx: &mut Transaction, id: StripeId, files: Vec<GarbageChunk>) {
 async fn dissolves(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
     for (key, _) in written.iter().filter(|(_, record)| record.wide_state() == WideState::Aborting) {
         if record_now(store, key).await.is_some_and(|(_, before)| before.is_sealed()) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns true if members leave a sealed wide stripe, or join it.
+async fn exchanges(store: &dyn MetaStore, written: &[(Bytes, Stripe)]) -> bool {
+    for (key, record) in written.iter().filter(|(_, record)| record.is_sealed()) {
+        if record_now(store, key).await.is_some_and(|(_, before)| is_exchanged(&before, record)) {
             return true;
         }
     }
