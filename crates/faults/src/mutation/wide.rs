@@ -1,9 +1,22 @@
 //! Planted defects of sealing, and of changes of sealed data: transactions of the protocol with one rule left out
 //! (docs/src/design.md §10).
 //!
-//! Three defects cannot be planted at these seams, because the code enforces the rule in more than one place:
-//! dropping narrow parities despite a running repair of one (the repair then sees that they were dropped), checking
-//! the placement rule of only one of the two stripes, and dropping parities despite debt.
+//! Other defects of the protocol cannot be planted at these seams, because the code enforces the rule in more than one
+//! place, or cannot express the defect:
+//!
+//! | defect | what else prevents it |
+//! |--|--|
+//! | narrow parities are dropped despite a running repair of one | the repair then sees that they were dropped |
+//! | they are dropped despite debt | it is read before, and the transaction requires that there is none |
+//! | the rule of one of a member's two stripes is not checked | the other's |
+//! | places of changes in progress do not count | each close checks the rule in the record that it swaps |
+//! | a change of content does not cancel other changes | these compare the content that they were made from |
+//! | old bytes are read before the entry is open | the close compares their content |
+//! | a member changes in place although its own stripe has parities | this is checked at the open and at the close |
+//! | it does so while its wide stripe is being built | the same |
+//! | a member leaves although others need its bytes | only dead stripes leave, and files go with the whole stripe |
+//! | a tree mixes rows of several readings | a tree is drawn from one row |
+//! | a change whose outcome is unknown gives its files up | this cancels its entry, which must exist |
 
 use std::collections::BTreeMap;
 
