@@ -17,7 +17,7 @@ LEAST = {"sealed": 1.0, "stripes have dropped their parities": 1.0, "have them a
 # Planted defects of sealing, and of changes of sealed data.
 MUTATIONS = ["drop-while-building", "seal-without-globals", "claim-ignores-member", "claim-ignores-wide",
              "abort-deletes-at-once", "seal-keeps-generation", "move-forgets-copy", "rule-at-open-only",
-             "close-without-entry", "cancel-forgets-garbage", "old-wide-row", "release-ignores-members",
+             "close-without-entry", "cancel-forgets-garbage", "old-wide-row", "old-content", "release-ignores-members",
              "exchange-ignores-members", "exchange-forgets-globals", "update-forgets-globals", "update-forgets-own-parities",
              "swap-in-two-transactions", "dissolve-while-one-lives", "dissolve-forgets-garbage", "transfer-in-two-transactions"]
 # Number of seeds, skipped ones included, within which each defect must be found.

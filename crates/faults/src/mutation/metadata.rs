@@ -92,6 +92,7 @@ impl DefectiveMeta {
         match self.mutation {
             Mutation::CloseWithoutEntry => self.opened.believed(row),
             Mutation::OldWideRow => self.remembered.first(row),
+            Mutation::OldContent => self.remembered.with_old_files(row),
             _ => row,
         }
     }

@@ -103,6 +103,8 @@ pub enum Mutation {
     CancelForgetsGarbage,
     /// Gateways read with the first version of a wide stripe's record that they saw.
     OldWideRow,
+    /// Gateways read chunks that have changed in place from the files that they were in before.
+    OldContent,
     /// A stripe without live data is released, although its chunks are members of wide stripes.
     ReleaseIgnoresMembers,
     /// A member leaves or joins without a check that its own stripe is unchanged.
@@ -160,6 +162,7 @@ impl Mutation {
         Self::CloseWithoutEntry,
         Self::CancelForgetsGarbage,
         Self::OldWideRow,
+        Self::OldContent,
         Self::ReleaseIgnoresMembers,
         Self::ExchangeIgnoresMembers,
         Self::ExchangeForgetsGlobals,
@@ -209,6 +212,7 @@ impl Mutation {
             Self::CloseWithoutEntry => "close-without-entry",
             Self::CancelForgetsGarbage => "cancel-forgets-garbage",
             Self::OldWideRow => "old-wide-row",
+            Self::OldContent => "old-content",
             Self::ReleaseIgnoresMembers => "release-ignores-members",
             Self::ExchangeIgnoresMembers => "exchange-ignores-members",
             Self::ExchangeForgetsGlobals => "exchange-forgets-globals",
@@ -291,7 +295,7 @@ pub fn metadata(
     };
     let is_planted = match mutation {
         Mutation::CollectorIgnoresLiveUpload => is_collector,
-        Mutation::OldWideRow => !is_collector,
+        Mutation::OldWideRow | Mutation::OldContent => !is_collector,
         Mutation::None
         | Mutation::SkipFsync
         | Mutation::WrongChecksumScope

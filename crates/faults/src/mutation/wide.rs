@@ -392,7 +392,7 @@ async fn carry_over(store: &dyn MetaStore, tx: &mut Transaction, key: &Bytes, wr
     rewrite(tx, key, &now);
 }
 
-/// The records of wide stripes as a process first read them.
+/// The records of stripes as a process first read them, or as they were before chunks changed in place.
 #[derive(Debug, Default)]
 pub(super) struct FirstRecords(Mutex<BTreeMap<Bytes, Row>>);
 
@@ -405,4 +405,33 @@ impl FirstRecords {
         }
         self.0.lock().entry(row.key.clone()).or_insert(row).clone()
     }
+
+    /// Returns the row of a member's own stripe as if chunks that have changed in place were still in their old files.
+    pub(super) fn with_old_files(&self, row: Row) -> Row {
+        let Some(mut record) = own_stripe(&row) else { return row };
+        let mut all = self.0.lock();
+        let known = all.entry(row.key.clone()).or_insert_with(|| row.clone());
+        let Some(before) = own_stripe(known) else { return row };
+        let mut has_changed = false;
+        for (now, before) in record.locations.iter_mut().zip(&before.locations) {
+            if now.content_version > before.content_version && now.site == before.site {
+                (now.generation, now.crc32c) = (before.generation, before.crc32c);
+                has_changed = true;
+            }
+        }
+        match has_changed {
+            // With the old revision, since the process must not write such a record.
+            true => Row { value: records::encode(&record), ..known.clone() },
+            false => {
+                *known = row.clone();
+                row
+            }
+        }
+    }
+}
+
+/// Returns the record in a row, if it is that of a stripe which is not wide.
+fn own_stripe(row: &Row) -> Option<Stripe> {
+    let record: Option<Stripe> = row.key.starts_with(keys::STRIPES).then(|| row.record().ok()).flatten();
+    record.filter(|record| record.members.is_empty())
 }
