@@ -99,7 +99,10 @@ pub enum NotSealed {
         needed: usize,
     },
     /// There are too few racks.
-    #[error("partitions and free sites are in {racks} racks, a wide stripe uses {needed}")]
+    #[error(
+        "partitions and free sites are in {racks} racks, a wide stripe uses {needed}: add racks, or choose a code for \
+         fewer (`striate plan wide`)"
+    )]
     TooFewRacks {
         /// Racks that have partitions or free sites.
         racks: usize,
@@ -107,7 +110,7 @@ pub enum NotSealed {
         needed: usize,
     },
     /// No remaining rack has enough sites for parities.
-    #[error("no rack has the {parities} free sites that the parities of one rack need")]
+    #[error("no rack has the {parities} free sites that the parities of one rack need: add sites or space")]
     NoRoom {
         /// Parities in that rack.
         parities: usize,

@@ -219,6 +219,7 @@ fn racks_that_lack_partitions_are_named() {
     assert!(refusal.to_string().contains("rack10 can supply 1 of 3"), "{refusal}");
     let few = pool_of(&[5; 11], 5).seal(0).unwrap_err();
     assert_eq!(few, NotSealed::TooFewRacks { racks: 11, needed: 12 });
+    assert!(few.to_string().contains("uses 12: add racks"), "{few}");
     let few = pool_of(&[3; 13], 5).seal(0).unwrap_err();
     assert_eq!(few, NotSealed::TooFewPartitions { waiting: 39, needed: 42 });
 }
