@@ -29,6 +29,9 @@ pub use self::packing::{
     CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState, SealedTotals,
 };
 
+/// Beginning of the warning about buckets' cold data; the name of one of them follows.
+pub const COLD_DATA_OF: &str = "cold data of ";
+
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
@@ -167,6 +170,8 @@ impl Status {
             .iter_mut()
             .flat_map(|movement| &mut movement.hottest)
             .for_each(|block| block.object = None);
+        let of_cold_data = self.warnings.iter_mut().filter(|warning| warning.starts_with(COLD_DATA_OF));
+        of_cold_data.for_each(|warning| *warning = format!("{COLD_DATA_OF}a bucket is not well sealed"));
     }
 }
 
@@ -589,7 +594,8 @@ mod tests {
         let failing = vec![FailingOriginState { bucket, ..FailingOriginState::default() }];
         let status = serde_json::json!({
             "version": "1", "cluster": ClusterId(1), "uptime_s": 1, "endpoint": "", "profile": "rs(4,2)",
-            "sites": [], "mirrors": [], "debt_stripes": 0, "warnings": [], "capacity": Capacity::default(),
+            "sites": [], "mirrors": [], "debt_stripes": 0, "capacity": Capacity::default(),
+            "warnings": ["full", format!("{COLD_DATA_OF}hidden: add a rack")],
             "cache": CacheState { volatile_buckets, ..CacheState::default() },
             "origins": OriginState { failing, ..OriginState::default() },
         });
@@ -597,5 +603,6 @@ mod tests {
         assert!(serde_json::to_string(&status).unwrap().contains("hidden"));
         status.hide_names();
         assert!(!serde_json::to_string(&status).unwrap().contains("hidden"));
+        assert_eq!(status.warnings, ["full", "cold data of a bucket is not well sealed"]);
     }
 }

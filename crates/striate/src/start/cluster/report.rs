@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use striate_commands::admin::messages::{
-    Capacity, DEBT_COUNT_LIMIT, FailingOriginState, MirrorState, PackingState, PlacementState, RepairState,
-    SiteState, Status,
+    COLD_DATA_OF, Capacity, DEBT_COUNT_LIMIT, FailingOriginState, MirrorState, PackingState, PlacementState,
+    RepairState, SiteState, Status,
 };
 use striate_control::Members;
 use striate_core::SiteId;
@@ -302,7 +302,7 @@ fn unsuitable(buckets: &BTreeMap<String, Vec<String>>) -> Option<String> {
         others => format!(" and {others} more"),
     };
     let more = if buckets.len() + warnings.len() > 2 { "; `striate pack status` says more" } else { "" };
-    Some(format!("cold data of {name}{others}: {}{more}", warnings.first()?))
+    Some(format!("{COLD_DATA_OF}{name}{others}: {}{more}", warnings.first()?))
 }
 
 /// Warns of volatile buckets where there are no memory sites, without their names, which not everybody may see.
