@@ -381,9 +381,12 @@ impl PassState {
         if self.looked.get(&bucket.name).is_some_and(|at| now - *at < COUNT_EVERY) {
             return Ok(None);
         }
+        if !self.reads.is_warm(now) {
+            return Ok(None);
+        }
         let Some(cold) = looked_for(stripes, bucket).await? else { return Ok(None) };
         let recently_read = self.reads.within(cold.cold_after, now);
-        Ok(recently_read.map(|recently_read| SealOptions { recently_read, time, ..cold }))
+        Ok(Some(SealOptions { recently_read, time, ..cold }))
     }
 
     /// Seals the cold data of a bucket. What its time did not suffice for is sealed by the next passes. Returns how long

@@ -190,7 +190,8 @@ impl ColdData {
         let data = &record.locations[..stripes.code_of(record)?.k()];
         let open = data.iter().filter(|at| wide_of(at).is_none()).count();
         let ColdTarget { profile, since_ms, by_age } = stripe.target;
-        let is_warm = by_age && options.recently_read.contains(&stripe.id);
+        let is_read = |read: &BTreeSet<StripeId>| read.contains(&stripe.id);
+        let is_warm = by_age && options.recently_read.as_ref().is_none_or(is_read);
         // What is sealed stays so.
         if (is_warm && open > 0) || (profile.is_none() && open == data.len()) {
             return Ok(0);

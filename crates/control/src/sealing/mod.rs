@@ -84,8 +84,9 @@ pub struct SealOptions {
     pub cold_profile: Option<Profile>,
     /// Time without changes after which objects are cold.
     pub cold_after: Duration,
-    /// Stripes that were read within that time, as far as it is known: they are not cold by their age.
-    pub recently_read: BTreeSet<StripeId>,
+    /// Stripes that were read within that time, as far as it is known: they are not cold by their age. `None`: too
+    /// little is known, and nothing is.
+    pub recently_read: Option<BTreeSet<StripeId>>,
     /// Wide profiles of storage classes. Their objects are cold at once, and do not follow the cold profile.
     pub classes: BTreeMap<StorageClass, Profile>,
     /// Time that a cold partition may wait. After it, a wide stripe that takes the partition may have holes, one
@@ -105,7 +106,7 @@ impl Default for SealOptions {
         Self {
             cold_profile: None,
             cold_after: Duration::ZERO,
-            recently_read: BTreeSet::new(),
+            recently_read: Some(BTreeSet::new()),
             classes: BTreeMap::new(),
             patience: PATIENCE,
             together: TOGETHER,

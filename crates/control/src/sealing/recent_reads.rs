@@ -2,7 +2,8 @@
 //!
 //! The statistics count reads of the most-read partitions and have no times. So each look compares them with those of
 //! the look before: a partition whose count has risen was read in between. What is not known counts as read now: all
-//! of the first statistics, and a partition that is new in them. So lost statistics only delay sealing.
+//! of the first statistics, and a partition that is new in them. Until they cover some hours, everything counts as
+//! read. So lost statistics only delay sealing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,6 +17,9 @@ use crate::movement::AccessSource;
 
 /// Number of most-read partitions that are looked at.
 const HOTTEST: usize = 4_096;
+/// Time that the statistics must cover, or all of the time that is asked about. What is read again and again is read
+/// within it; with a longer one a process that is often restarted would seal nothing.
+const COVERED: Duration = Duration::from_secs(6 * 3_600);
 /// Number of partitions above which those that were read longest ago are forgotten.
 const MOST_KNOWN: usize = 4 * HOTTEST;
 
@@ -54,11 +58,20 @@ impl RecentReads {
         }
     }
 
-    /// Returns the stripes that were read within this time; `None` while the statistics may be incomplete.
+    /// Returns whether all gateways have reported what they counted.
+    pub(crate) fn is_warm(&self, now: Instant) -> bool {
+        self.known_for(now) >= WARM_UP
+    }
+
+    /// Returns the stripes that were read within this time; `None` if the statistics do not cover enough of it.
     pub(crate) fn within(&self, time: Duration, now: Instant) -> Option<BTreeSet<StripeId>> {
         let is_recent = |last: &LastRead| now.saturating_duration_since(last.at) < time;
         let recent = self.partitions.iter().filter(|(_, last)| is_recent(last));
-        (now.saturating_duration_since(self.began) >= WARM_UP).then(|| recent.map(|(of, _)| of.0).collect())
+        (self.known_for(now) >= time.min(COVERED)).then(|| recent.map(|(of, _)| of.0).collect())
+    }
+
+    fn known_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
     }
 }
 
@@ -90,9 +103,11 @@ mod tests {
                 let within = reads.within(minutes * minute, runtime.now()).unwrap();
                 within.into_iter().map(|id| id.sequence()).collect()
             };
+            runtime.sleep(minute).await;
             tell(&gathered, &[(1, 5), (2, 7)], runtime.now());
             reads.look(&runtime);
-            assert_eq!(reads.within(minute, runtime.now()), None, "other reports may come");
+            assert!(!reads.is_warm(runtime.now()), "other reports may come");
+            assert_eq!(reads.within(2 * minute, runtime.now()), None);
             runtime.sleep(20 * minute).await;
             tell(&gathered, &[(1, 5), (2, 8)], runtime.now());
             reads.look(&runtime);

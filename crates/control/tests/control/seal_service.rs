@@ -84,6 +84,18 @@ async fn what_was_read_lately_is_not_cold_by_its_age() {
     assert_eq!(sealed(cluster).await.cold_stripes, packed.len() as u64);
 }
 
+/// Everything was read again and again before the statistics were lost, for all that is known.
+#[tokio::test(start_paused = true)]
+async fn after_statistics_are_lost_nothing_is_cold_by_its_age_for_hours() {
+    let sealing = Sealing::start().await;
+    sealing.cluster.runtime.sleep(72 * HOUR).await;
+    serve(&sealing.cluster, 48 * HOUR, &GatheredAccess::default()).await;
+    sealing.cluster.runtime.sleep(5 * HOUR).await;
+    assert!(sealing.wide_stripes().await.is_empty());
+    sealing.cluster.runtime.sleep(2 * HOUR).await;
+    assert!(!sealing.wide_stripes().await.is_empty());
+}
+
 /// Starts a cluster with objects that need no packing.
 async fn start_unpacked() -> Cluster {
     let cluster = Cluster::start(30, "rs(4,2)").await;

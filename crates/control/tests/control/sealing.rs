@@ -71,7 +71,7 @@ async fn reads_keep_what_is_cold_by_its_age_from_being_sealed() {
         seal_bucket(stripes, &sealing.packer, BUCKET, &options, &mut go_on).await.unwrap()
     };
     let by_age = |read: StripeId| SealOptions {
-        recently_read: BTreeSet::from([read]),
+        recently_read: Some(BTreeSet::from([read])),
         ..SealOptions::new(WIDE.parse().unwrap(), Duration::ZERO)
     };
     let packed = sealing.cluster.stripes().await;
