@@ -92,7 +92,7 @@ impl SilenceTracker {
     /// When the metadata store fails.
     pub async fn observe(&mut self, stripes: &Stripes, wait: Duration) -> Result<AbsentSites, StripeError> {
         let (in_use, retired) = registered_sites(stripes).await?;
-        let conditions = conditions(stripes, |_| true).await;
+        let conditions = conditions(stripes, &BTreeSet::new()).await;
         let now = stripes.runtime().now();
         self.since.retain(|site, _| in_use.contains(site));
         let mut absent = AbsentSites { gone: retired, ..AbsentSites::default() };
@@ -136,21 +136,22 @@ async fn registered_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeS
 
 /// Polls the sites that this process knows, silent ones several times.
 async fn conditions_after_polls(stripes: &Stripes) -> BTreeMap<SiteId, Condition> {
-    let mut found = conditions(stripes, |_| true).await;
+    let mut found = conditions(stripes, &BTreeSet::new()).await;
     for _ in 1..POLLS {
-        let silent = |site| found.get(&site) == Some(&Condition::Silent);
-        if !found.keys().any(|&site| silent(site)) {
+        let (silent, heard): (Vec<_>, Vec<_>) =
+            found.iter().partition(|(_, condition)| **condition == Condition::Silent);
+        if silent.is_empty() {
             break;
         }
         stripes.runtime().sleep(POLL_PAUSE).await;
-        let again = conditions(stripes, silent).await;
-        found.extend(again);
+        let heard = heard.into_iter().map(|(&site, _)| site).collect();
+        found.extend(conditions(stripes, &heard).await);
     }
     found
 }
 
-/// Polls the sites that this process knows and that are to be asked.
-async fn conditions(stripes: &Stripes, is_asked: impl Fn(SiteId) -> bool) -> BTreeMap<SiteId, Condition> {
+/// Polls the sites that this process knows, except those in `heard`.
+async fn conditions(stripes: &Stripes, heard: &BTreeSet<SiteId>) -> BTreeMap<SiteId, Condition> {
     let ask = |site: Arc<dyn Site>| async move {
         let answer = stripes.runtime().timeout(ANSWER_WITHIN, site.status()).await;
         let condition = match answer {
@@ -160,7 +161,7 @@ async fn conditions(stripes: &Stripes, is_asked: impl Fn(SiteId) -> bool) -> BTr
         };
         (site.id(), condition)
     };
-    let sites = stripes.sites().into_iter().map(|view| view.site).filter(|site| is_asked(site.id()));
-    let polls: Vec<_> = sites.map(ask).collect();
+    let sites = stripes.sites().into_iter().map(|view| view.site);
+    let polls: Vec<_> = sites.filter(|site| !heard.contains(&site.id())).map(ask).collect();
     stream::iter(polls).buffer_unordered(ASKED_AT_ONCE).collect().await
 }

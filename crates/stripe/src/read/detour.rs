@@ -9,8 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use futures::future::join_all;
-use futures::stream::StreamExt;
+use futures::stream::{FuturesUnordered, StreamExt};
 use striate_codec::accumulate;
 use striate_core::{ChunkId, ChunkRange, RackId, SiteId, StripeId};
 use striate_plan::CombineTree;
@@ -170,8 +169,11 @@ impl Reads {
     ) -> Option<Bytes> {
         let (mut sum, mut is_whole) = (BytesMut::zeroed(columns.len()), true);
         for terms in equation.chunks(READS_AT_ONCE) {
-            let reads = terms.iter().map(|&(_, at)| self.read_member(wide, at, columns));
-            for (&(coefficient, at), read) in terms.iter().zip(join_all(reads).await) {
+            let read = |&(coefficient, at): &(u8, usize)| async move {
+                (coefficient, at, self.read_member(wide, at, columns).await)
+            };
+            let mut reads: FuturesUnordered<_> = terms.iter().map(read).collect();
+            while let Some((coefficient, at, read)) = reads.next().await {
                 match read {
                     Ok(bytes) => accumulate(coefficient, &bytes, &mut sum[..bytes.len()]),
                     Err(error) => {
