@@ -69,7 +69,7 @@ impl Inner {
             .min(most_splits)
             .min(live.len() - parities)
             .max(1);
-        let content = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
+        let content = self.runtime.random_u128();
         // Sites evict the parities of cached blocks before their data. Here only the parities survive a loss, so all
         // splits count as data.
         let (name, len) = (cached::name(content, splits + parities), bytes.len() as u32);

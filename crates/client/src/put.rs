@@ -126,8 +126,7 @@ impl Client {
 
     /// Draws a version id.
     pub(crate) fn new_version(&self) -> [u8; 16] {
-        let (high, low) = (self.inner.runtime.random_u64(), self.inner.runtime.random_u64());
-        (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+        self.inner.runtime.random_u128().to_be_bytes()
     }
 
     /// Returns the wall-clock time for `Last-Modified`. Nothing is ordered by it.

@@ -207,7 +207,7 @@ impl Cluster {
     /// Admits a site with a blank disk on this machine, and starts it.
     async fn admit(self: &Arc<Self>, machine: Machine, capacity: u64) -> Result<Arc<SiteMachine>, String> {
         let rack = RackId(rack_name(machine));
-        let disk = u128::from(self.runtime.random_u64()) << 64 | u128::from(self.runtime.random_u64());
+        let disk = self.runtime.random_u128();
         let announcement = SiteAnnouncement {
             peer: format!("site-{}", machine.number),
             disk: disk.to_be_bytes(),

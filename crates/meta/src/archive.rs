@@ -27,7 +27,7 @@ use striate_core::ClusterId;
 use striate_runtime::Runtime;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::store::{MetaError, MetaStore, Row, ScanRange, Transaction, TxId, limits};
+use crate::store::{MetaError, MetaStore, Row, ScanRange, Transaction, limits};
 
 /// Newest version of the format that this program understands.
 pub const ARCHIVE_VERSION: u32 = 1;
@@ -210,12 +210,12 @@ async fn import_rows(
     reader: &mut Reader<'_, impl AsyncBufRead + Unpin + Send>,
     on_progress: OnProgress<'_>,
 ) -> Result<Progress, ArchiveError> {
-    let (mut tx, mut bytes) = (transaction(runtime), 0);
+    let (mut tx, mut bytes) = (Transaction::with_random_id(runtime), 0);
     while let Some((key, value)) = reader.row().await? {
         bytes += key.len() + value.len();
         if tx.writes.len() == IMPORT_ROWS || bytes > IMPORT_BYTES {
             bytes = key.len() + value.len();
-            store.commit(std::mem::replace(&mut tx, transaction(runtime))).await?;
+            store.commit(std::mem::replace(&mut tx, Transaction::with_random_id(runtime))).await?;
             on_progress(reader.progress);
         }
         tx.put(key, value);
@@ -231,16 +231,12 @@ async fn remove_all(runtime: &Runtime, store: &dyn MetaStore) -> Result<(), Meta
         if rows.is_empty() {
             return Ok(());
         }
-        let mut tx = transaction(runtime);
+        let mut tx = Transaction::with_random_id(runtime);
         for row in rows {
             tx.delete(row.key);
         }
         store.commit(tx).await?;
     }
-}
-
-fn transaction(runtime: &Runtime) -> Transaction {
-    Transaction::new(TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64())))
 }
 
 /// Reads an archive line by line and verifies its checksum at the end.

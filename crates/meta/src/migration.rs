@@ -25,7 +25,7 @@ use striate_runtime::Runtime;
 
 use crate::keys;
 use crate::records::{self, Migration, migration::State};
-use crate::store::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, TxId, limits};
+use crate::store::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, limits};
 
 /// Rows per read.
 const PAGE_ROWS: usize = 1_000;
@@ -126,13 +126,9 @@ pub async fn cancel(runtime: &Runtime, source: &dyn MetaStore) -> Result<(), Mig
     let Some(row) = row else {
         return Err(MigrationError::Other("no migration of these metadata has begun".to_owned()));
     };
-    let mut tx = transaction(runtime);
+    let mut tx = Transaction::with_random_id(runtime);
     tx.require_unchanged(keys::migration(), Some(&row)).delete(keys::migration());
     committed(source.commit(tx).await?)
-}
-
-fn transaction(runtime: &Runtime) -> Transaction {
-    Transaction::new(TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64())))
 }
 
 fn committed(commit: Commit) -> Result<(), MigrationError> {
@@ -184,7 +180,7 @@ impl Run<'_> {
         let leaving = self.mark_of(self.source).await?.map(|(row, _)| row);
         self.set_mark(self.source, leaving.as_ref(), State::Left, self.target.name).await?;
         let arriving = self.mark_of(self.target).await?.map(|(row, _)| row);
-        let mut tx = transaction(self.runtime);
+        let mut tx = Transaction::with_random_id(self.runtime);
         tx.require_unchanged(keys::migration(), arriving.as_ref()).delete(keys::migration());
         committed(self.target.store.commit(tx).await?)
     }
@@ -203,7 +199,7 @@ impl Run<'_> {
         other: &str,
     ) -> Result<(), MigrationError> {
         let mark = Migration { state: state.into(), other: other.to_owned() };
-        let mut tx = transaction(self.runtime);
+        let mut tx = Transaction::with_random_id(self.runtime);
         tx.require_unchanged(keys::migration(), before).put(keys::migration(), records::encode(&mark));
         committed(end.store.commit(tx).await?)
     }
@@ -260,7 +256,7 @@ impl Run<'_> {
         let bytes = key.len() + value.as_ref().map_or(0, Bytes::len);
         let full = tx.preconditions.len() + tx.writes.len() == limits::MAX_OPERATIONS;
         if full || tx.size() + bytes > limits::MAX_TRANSACTION_BYTES {
-            let batch = std::mem::replace(tx, transaction(self.runtime));
+            let batch = std::mem::replace(tx, Transaction::with_random_id(self.runtime));
             committed(self.target.store.commit(batch).await?)?;
             *tx = self.batch().await?;
         }
@@ -274,7 +270,7 @@ impl Run<'_> {
     /// Creates an empty batch for the target. It rewrites the mark, without which the batch would be refused, and
     /// requires that the mark has not changed.
     async fn batch(&self) -> Result<Transaction, MigrationError> {
-        let mut tx = transaction(self.runtime);
+        let mut tx = Transaction::with_random_id(self.runtime);
         if let Some((row, _)) = self.mark_of(self.target).await? {
             tx.require_unchanged(keys::migration(), Some(&row)).put(keys::migration(), row.value.clone());
         }

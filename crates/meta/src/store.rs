@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use striate_runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::keys;
@@ -225,6 +226,11 @@ impl Transaction {
     /// Creates an empty transaction.
     pub fn new(id: TxId) -> Self {
         Self { id, preconditions: Vec::new(), writes: Vec::new() }
+    }
+
+    /// Creates an empty transaction with a random id.
+    pub fn with_random_id(runtime: &Runtime) -> Self {
+        Self::new(TxId(runtime.random_u128()))
     }
 
     /// Adds a precondition.

@@ -102,8 +102,7 @@ impl Origins {
             return Err(ClientError::InvalidArgument(format!("the ttl of an origin is at most {hours}h")));
         }
         let runtime = self.shared.client.runtime();
-        let id = u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64());
-        origin.id = Bytes::copy_from_slice(&id.to_be_bytes());
+        origin.id = Bytes::copy_from_slice(&runtime.random_u128().to_be_bytes());
         let sealed = self.shared.keys.seal(&sealed_as(&origin.id), secret);
         origin.secret = sealed.map_err(|error| ClientError::InvalidArgument(error.to_string()))?;
         let opened = OriginBucket::new(&origin, &self.shared.keys)?;

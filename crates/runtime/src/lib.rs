@@ -270,6 +270,11 @@ impl Runtime {
         self.inner.rng.lock().next_u64()
     }
 
+    /// Returns a random number of 128 bits. Not for secrets.
+    pub fn random_u128(&self) -> u128 {
+        u128::from(self.random_u64()) << 64 | u128::from(self.random_u64())
+    }
+
     /// The pool of large buffers.
     pub fn buffers(&self) -> &BufferPool {
         &self.inner.buffers

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use striate_codec::{Code, CodeSpec};
 use striate_core::{ChunkId, Generation, Profile, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe, WideState};
-use striate_meta::{MetaStore, Row, Transaction, TxId, keys};
+use striate_meta::{MetaStore, Row, Transaction, keys};
 use striate_runtime::Runtime;
 use striate_site::SiteError;
 
@@ -112,7 +112,7 @@ impl StripeTable {
 
     /// Creates an empty transaction with a new id.
     pub fn transaction(&self) -> Transaction {
-        Transaction::new(random_tx(&self.runtime))
+        Transaction::with_random_id(&self.runtime)
     }
 
     /// Puts a stripe in debt, so that repair examines it, when `found` says that one of its chunks is missing
@@ -228,11 +228,6 @@ pub(crate) fn inconsistent(id: StripeId, reason: String) -> StripeError {
 
 pub(crate) fn gone(id: StripeId) -> StripeError {
     inconsistent(id, "its record is gone; the object was replaced meanwhile".to_owned())
-}
-
-/// Draws a transaction id.
-pub(crate) fn random_tx(runtime: &Runtime) -> TxId {
-    TxId(u128::from(runtime.random_u64()) << 64 | u128::from(runtime.random_u64()))
 }
 
 /// Parses the stripe id in a block record.

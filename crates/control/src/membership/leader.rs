@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use striate_meta::records::{self, Leader};
-use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, TxId, keys};
+use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, keys};
 use striate_runtime::{Instant, Runtime};
 
 /// Lifetime of the leader's lease. A dead leader is replaced after this time and one poll at the latest.
@@ -79,8 +79,7 @@ impl Candidacy {
         }
         let renewed = self.runtime.now();
         let lease = self.meta.grant_lease(LEASE_TTL).await?.id;
-        let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
-        let mut tx = Transaction::new(TxId(u128::from(high) << 64 | u128::from(low)));
+        let mut tx = Transaction::with_random_id(&self.runtime);
         let record = Leader { lease: lease.0, name: self.name.clone() };
         tx.require_unchanged(keys::leader(), row.as_ref()).require(Precondition::LeaseAlive(lease));
         tx.put(keys::leader(), records::encode(&record));

@@ -11,7 +11,7 @@
 use bytes::Bytes;
 use striate_core::{ClusterId, Formats, NeedsNewerProgram, Profile, SiteId};
 use striate_meta::records::{self, Cluster, Site, site::State};
-use striate_meta::{Commit, MetaError, MetaStore, Row, Transaction, TxId, keys};
+use striate_meta::{Commit, MetaError, MetaStore, Row, Transaction, keys};
 use striate_runtime::Runtime;
 
 use crate::rows::Rows;
@@ -317,7 +317,6 @@ impl<'a> Members<'a> {
     }
 
     pub(crate) fn transaction(&self) -> Transaction {
-        let (high, low) = (self.runtime.random_u64(), self.runtime.random_u64());
-        Transaction::new(TxId(u128::from(high) << 64 | u128::from(low)))
+        Transaction::with_random_id(self.runtime)
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use striate_core::{Formats, NeedsNewerProgram};
 use striate_meta::records::{self, Cluster, Intent, Leader, Process, Record};
-use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, TxId, keys};
+use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, keys};
 use striate_runtime::Runtime;
 
 use crate::rows::Rows;
@@ -158,7 +158,7 @@ impl<'a> Gate<'a> {
                 return Err(FinalizeError::Held(holding));
             }
             cluster.set_formats(view.target);
-            let mut tx = Transaction::new(random_tx(self.runtime));
+            let mut tx = Transaction::with_random_id(self.runtime);
             tx.require_unchanged(keys::cluster(), Some(&row)).put(keys::cluster(), records::encode(&cluster));
             let commit = match self.meta.commit(tx.clone()).await {
                 Err(MetaError::UnknownOutcome(_)) => self.meta.commit(tx).await?,
@@ -237,7 +237,7 @@ impl<'a> Gate<'a> {
     async fn forget_gone(&self) -> Result<(), MetaError> {
         for (row, process) in self.rows::<Process>(keys::PROCESSES).await? {
             if !self.meta.is_alive(LeaseId(process.lease)).await? {
-                let mut tx = Transaction::new(random_tx(self.runtime));
+                let mut tx = Transaction::with_random_id(self.runtime);
                 tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key);
                 // On a conflict the process is back.
                 self.meta.commit(tx).await?;
@@ -257,11 +257,6 @@ fn reader(process: &Process) -> Reader {
 
 fn silent(who: String) -> Reader {
     Reader { who, program: String::new(), reads: Ok(Formats::OLDEST) }
-}
-
-fn random_tx(runtime: &Runtime) -> TxId {
-    let (high, low) = (runtime.random_u64(), runtime.random_u64());
-    TxId(u128::from(high) << 64 | u128::from(low))
 }
 
 /// Maintains the row that says what this process reads.
@@ -326,7 +321,7 @@ impl ProcessReport {
         if self.written.as_ref() == Some(&self.process) {
             return Ok(());
         }
-        let mut tx = Transaction::new(random_tx(&self.runtime));
+        let mut tx = Transaction::with_random_id(&self.runtime);
         tx.require(Precondition::LeaseAlive(lease));
         tx.put(keys::process(&self.process.role, &self.process.name), records::encode(&self.process));
         match self.meta.commit(tx).await? {
@@ -340,7 +335,7 @@ impl ProcessReport {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use striate_meta::{MemoryStore, ScanRange};
+    use striate_meta::{MemoryStore, ScanRange, TxId};
 
     use super::*;
 

@@ -22,7 +22,6 @@ use striate_meta::{Commit, LeaseId, MetaStore, Transaction, keys, records};
 use striate_runtime::Runtime;
 
 use crate::error::StripeError;
-use crate::table::random_tx;
 
 /// Stripe names per reservation of a writer of split stripes.
 const RANGE_LEN: u32 = 1_024;
@@ -180,7 +179,7 @@ impl Writer {
             let (first, RegisteredWriter { id, lease }) = *next;
             let count = self.range_len;
             let record = records::Intent { writer: id, first_sequence: first, count, lease: lease.0 };
-            let mut tx = Transaction::new(random_tx(&self.runtime));
+            let mut tx = Transaction::with_random_id(&self.runtime);
             tx.require(striate_meta::Precondition::LeaseAlive(lease));
             tx.put(keys::intent(id, first), records::encode(&record));
             if let Commit::Done(_) = self.meta.commit(tx).await? {
@@ -204,7 +203,7 @@ impl Writer {
         let range = &name.range;
         let is_last = range.settled.lock().insert(name.id.sequence() - range.first, range.len);
         if is_last && !range.unknown.load(Ordering::Acquire) {
-            let mut tx = Transaction::new(random_tx(&self.runtime));
+            let mut tx = Transaction::with_random_id(&self.runtime);
             tx.delete(range.key());
             let meta = self.meta.clone();
             self.runtime.spawn(async move {
@@ -248,7 +247,7 @@ async fn register(runtime: &Runtime, meta: &dyn MetaStore) -> Result<(Registered
             row.as_ref().map(|row| row.record()).transpose()?.unwrap_or_default();
         cluster.next_writer += 1;
         cluster.next_epoch += 1;
-        let mut tx = Transaction::new(random_tx(runtime));
+        let mut tx = Transaction::with_random_id(runtime);
         tx.require_unchanged(keys::cluster(), row.as_ref());
         tx.put(keys::cluster(), records::encode(&cluster));
         if let Commit::Done(_) = meta.commit(tx).await? {

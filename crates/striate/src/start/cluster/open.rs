@@ -10,13 +10,12 @@ use striate_commands::admin::find::STATE_FOLDER;
 use striate_commands::failure::{Failure, Outcome};
 use striate_core::{ClusterId, Formats, FormatsInForce, Profile, RackId, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
-use striate_meta::{Commit, MetaStore, keys, records};
+use striate_meta::{Commit, MetaStore, Transaction, keys, records};
 use striate_runtime::Runtime;
 use striate_s3::{Credentials, KeyStore, SealingKey};
 use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, SiteIdentity};
 use striate_stripe::{OWN_MEMORY, StripeOptions};
 
-use super::rows::transaction;
 use super::{Cluster, LiveMember, Services, Settings, State};
 use crate::resident::ResidentMemory;
 use crate::start::directories::{DirectoryContents, inspect};
@@ -351,7 +350,7 @@ async fn cluster_row(
         ..records::Cluster::default()
     };
     record.set_formats(roster.formats.in_force);
-    let mut tx = transaction(runtime);
+    let mut tx = Transaction::with_random_id(runtime);
     tx.require_unchanged(keys::cluster(), None).put(keys::cluster(), records::encode(&record));
     match meta.commit(tx).await.map_err(Failure::failed)? {
         Commit::Done(_) => Ok(record),

@@ -1,8 +1,7 @@
 //! The rows of sites follow the roster.
 
 use striate_core::SiteId;
-use striate_meta::{Commit, MetaError, Transaction, TxId, keys, records};
-use striate_runtime::Runtime;
+use striate_meta::{Commit, MetaError, Transaction, keys, records};
 
 use super::Cluster;
 
@@ -47,7 +46,7 @@ impl Cluster {
         row: Option<&striate_meta::Row>,
         value: bytes::Bytes,
     ) -> Result<(), MetaError> {
-        let mut tx = transaction(&self.inner.runtime);
+        let mut tx = Transaction::with_random_id(&self.inner.runtime);
         tx.require_unchanged(key.clone(), row).put(key, value);
         match self.inner.services.meta.commit(tx).await? {
             Commit::Done(_) => Ok(()),
@@ -56,9 +55,4 @@ impl Cluster {
             }
         }
     }
-}
-
-pub(super) fn transaction(runtime: &Runtime) -> Transaction {
-    let (high, low) = (runtime.random_u64(), runtime.random_u64());
-    Transaction::new(TxId(u128::from(high) << 64 | u128::from(low)))
 }
