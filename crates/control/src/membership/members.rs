@@ -71,7 +71,7 @@ pub struct SiteAnnouncement {
 }
 
 /// The members' rows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Members<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) meta: &'a dyn MetaStore,
@@ -304,6 +304,13 @@ impl<'a> Members<'a> {
         let mut tx = self.transaction();
         tx.require_unchanged(key.clone(), row).put(key.clone(), value);
         self.commit(tx).await
+    }
+
+    /// Removes a row, unless its member has written it again since it was read.
+    pub(super) async fn take_down(&self, row: &Row) -> Result<(), MetaError> {
+        let mut tx = self.transaction();
+        tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
+        self.commit(tx).await.map(drop)
     }
 
     /// Commits a transaction; returns `false` if a precondition does not hold. An unknown outcome is retried with the

@@ -116,13 +116,6 @@ impl Members<'_> {
         tx.require_unchanged(key.clone(), None).put(key, records::encode(&record));
         Ok(self.commit(tx).await?.then_some(SiteId(number)))
     }
-
-    async fn take_down(&self, row: &Row) -> Result<(), MetaError> {
-        let mut tx = self.transaction();
-        tx.require_unchanged(row.key.clone(), Some(row)).delete(row.key.clone());
-        // If the site has registered again meanwhile, its row stays.
-        self.commit(tx).await.map(drop)
-    }
 }
 
 #[cfg(test)]

@@ -17,18 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use striate_core::{Formats, NeedsNewerProgram};
-use striate_meta::records::{self, Cluster, Intent, Leader, Process, Record};
+use striate_meta::records::{self, Cluster, Intent, Leader, Process};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Precondition, Row, Transaction, keys};
 use striate_runtime::Runtime;
 
-use crate::rows::Rows;
+use super::members::{MAX_ATTEMPTS, Members};
 
 /// Time after which a dead process no longer counts.
 const LEASE_TTL: Duration = Duration::from_secs(30);
 /// Interval between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// Attempts of the swap.
-const MAX_ATTEMPTS: u32 = 64;
 
 /// Role under which the work of a leading control process reports.
 pub const LEADER_ROLE: &str = "leader";
@@ -106,15 +104,14 @@ pub enum FinalizeError {
 /// The upgrade gate of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
-    runtime: &'a Runtime,
-    meta: &'a dyn MetaStore,
+    members: Members<'a>,
     own_writer: Option<LeaseId>,
 }
 
 impl<'a> Gate<'a> {
     /// Creates the gate of the store with the metadata `meta`.
     pub fn new(runtime: &'a Runtime, meta: &'a dyn MetaStore) -> Self {
-        Self { runtime, meta, own_writer: None }
+        Self { members: Members::new(runtime, meta), own_writer: None }
     }
 
     /// Marks `lease` as that of the calling process's own intents, whether it has reported it or not.
@@ -158,13 +155,7 @@ impl<'a> Gate<'a> {
                 return Err(FinalizeError::Held(holding));
             }
             cluster.set_formats(view.target);
-            let mut tx = Transaction::with_random_id(self.runtime);
-            tx.require_unchanged(keys::cluster(), Some(&row)).put(keys::cluster(), records::encode(&cluster));
-            let commit = match self.meta.commit(tx.clone()).await {
-                Err(MetaError::UnknownOutcome(_)) => self.meta.commit(tx).await?,
-                answered => answered?,
-            };
-            if let Commit::Done(_) = commit {
+            if self.members.put(&keys::cluster(), Some(&row), records::encode(&cluster)).await? {
                 return Ok(view.target);
             }
         }
@@ -172,7 +163,7 @@ impl<'a> Gate<'a> {
     }
 
     async fn cluster_row(&self) -> Result<Row, FinalizeError> {
-        self.meta.get(&keys::cluster()).await?.ok_or(FinalizeError::NoCluster)
+        self.members.meta.get(&keys::cluster()).await?.ok_or(FinalizeError::NoCluster)
     }
 
     async fn read_rows_of(&self, cluster: &Cluster) -> Result<GateView, MetaError> {
@@ -186,8 +177,9 @@ impl<'a> Gate<'a> {
     /// Returns the reports of running processes.
     async fn processes(&self) -> Result<Vec<Process>, MetaError> {
         let mut running = Vec::new();
-        for (_, process) in self.rows::<Process>(keys::PROCESSES).await? {
-            if self.meta.is_alive(LeaseId(process.lease)).await? {
+        for row in self.members.rows(keys::PROCESSES).await? {
+            let process: Process = row.record()?;
+            if self.members.meta.is_alive(LeaseId(process.lease)).await? {
                 running.push(process);
             }
         }
@@ -196,11 +188,11 @@ impl<'a> Gate<'a> {
 
     /// Returns a leading control process that does not report.
     async fn silent_leader(&self, processes: &[Process]) -> Result<Option<Reader>, MetaError> {
-        let Some(row) = self.meta.get(&keys::leader()).await? else { return Ok(None) };
+        let Some(row) = self.members.meta.get(&keys::leader()).await? else { return Ok(None) };
         let leader: Leader = row.record()?;
         let reports =
             processes.iter().any(|process| process.role == LEADER_ROLE && process.name == leader.name);
-        if reports || !self.meta.is_alive(LeaseId(leader.lease)).await? {
+        if reports || !self.members.meta.is_alive(LeaseId(leader.lease)).await? {
             return Ok(None);
         }
         Ok(Some(silent(format!("the leading control process {}", leader.name))))
@@ -211,10 +203,11 @@ impl<'a> Gate<'a> {
         let reported = processes.iter().map(|process| process.writer_lease);
         let reported_leases: BTreeSet<u64> = reported.chain(self.own_writer.map(|lease| lease.0)).collect();
         let (mut silent_writers, mut checked_leases) = (Vec::new(), BTreeSet::new());
-        for (_, intent) in self.rows::<Intent>(keys::INTENTS).await? {
+        for row in self.members.rows(keys::INTENTS).await? {
+            let intent: Intent = row.record()?;
             if !reported_leases.contains(&intent.lease)
                 && checked_leases.insert(intent.lease)
-                && self.meta.is_alive(LeaseId(intent.lease)).await?
+                && self.members.meta.is_alive(LeaseId(intent.lease)).await?
             {
                 silent_writers.push(silent(format!("the process with writer number {}", intent.writer)));
             }
@@ -222,25 +215,12 @@ impl<'a> Gate<'a> {
         Ok(silent_writers)
     }
 
-    async fn rows<R: Record>(&self, prefix: &'static [u8]) -> Result<Vec<(Row, R)>, MetaError> {
-        let (mut rows, mut all) = (Rows::with_prefix(prefix), Vec::new());
-        while let Some(page) = rows.next_in(self.meta).await? {
-            for row in page {
-                let record = row.record()?;
-                all.push((row, record));
-            }
-        }
-        Ok(all)
-    }
-
     /// Removes the rows of dead processes.
     async fn forget_gone(&self) -> Result<(), MetaError> {
-        for (row, process) in self.rows::<Process>(keys::PROCESSES).await? {
-            if !self.meta.is_alive(LeaseId(process.lease)).await? {
-                let mut tx = Transaction::with_random_id(self.runtime);
-                tx.require_unchanged(row.key.clone(), Some(&row)).delete(row.key);
-                // On a conflict the process is back.
-                self.meta.commit(tx).await?;
+        for row in self.members.rows(keys::PROCESSES).await? {
+            let process: Process = row.record()?;
+            if !self.members.meta.is_alive(LeaseId(process.lease)).await? {
+                self.members.take_down(&row).await?;
             }
         }
         Ok(())
