@@ -17,7 +17,7 @@ use striate_meta::store::limits;
 use striate_meta::{Commit, Row, ScanRange, Transaction, keys};
 use striate_runtime::Instant;
 use striate_site::DeleteRequest;
-use striate_stripe::{StripeError, Stripes, release_and_leave_debt, release_stripe, stripe_id};
+use striate_stripe::{StripeError, Stripes, id16, release_and_leave_debt, release_stripe, stripe_id};
 
 use crate::collection::parts::{abandoned_parts, take_down as take_down_parts};
 use crate::rows::{Rows, retired_sites};
@@ -188,11 +188,7 @@ async fn consume(
 /// # Errors
 /// [`StripeError::Inconsistent`] when the row names no stripe.
 pub(crate) fn chunks_of(record: &Garbage) -> Result<Vec<(SiteId, ChunkId)>, StripeError> {
-    let stripe: [u8; 16] = record.stripe.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
-        what: "a garbage row".to_owned(),
-        reason: format!("its stripe id has {} bytes", record.stripe.len()),
-    })?;
-    let stripe = StripeId::from_bytes(stripe);
+    let stripe = StripeId::from_bytes(id16(&record.stripe, "a garbage row's stripe")?);
     let chunk = |chunk: &striate_meta::records::GarbageChunk| {
         let generation = Generation(chunk.generation);
         (SiteId(chunk.site), ChunkId { stripe, index: chunk.index as u8, generation })
@@ -246,10 +242,7 @@ async fn take_down(
     segment: &ManifestSegment,
     consumed: &mut Consumed,
 ) -> Result<(), StripeError> {
-    let id: [u8; 16] = segment.id.as_ref().try_into().map_err(|_| StripeError::Inconsistent {
-        what: "a garbage row".to_owned(),
-        reason: format!("its segment id has {} bytes", segment.id.len()),
-    })?;
+    let id = id16(&segment.id, "a garbage row's segment")?;
     while !consumed.is_full() {
         let blocks = stripes.meta().scan(ScanRange::prefix(&keys::blocks(&id)), SEGMENT_BATCH).await?;
         let mut tx = stripes.transaction();
