@@ -247,24 +247,19 @@ impl<P: FnMut(&HealProgress) -> ControlFlow<()>> Heal<'_, P> {
     }
 
     fn report(self, stopped: bool) -> HealReport {
-        let mut gone_sites: Vec<u32> = self.absent.gone.iter().map(|site| site.0).collect();
-        gone_sites.sort_unstable();
-        let mut deficits: Vec<_> = self.deficits.into_iter().collect();
-        deficits.sort_unstable_by_key(|(stripe, _)| *stripe);
-        let repairable =
-            || deficits.iter().map(|(_, deficit)| deficit).filter(|deficit| deficit.unrepairable.is_none());
-        let name = |(stripe, deficit): &(StripeId, StripeDeficit)| {
+        let deficits = self.deficits;
+        let repairable = || deficits.values().filter(|deficit| deficit.unrepairable.is_none());
+        let name = |(stripe, deficit): (&StripeId, &StripeDeficit)| {
             format!("stripe {stripe}: {}", deficit.describe())
         };
         HealReport {
             progress: self.progress,
-            gone_sites,
+            gone_sites: self.absent.gone.iter().map(|site| site.0).collect(),
             stopped,
             left: deficits.len() as u64,
             still_lost: repairable().map(|deficit| deficit.still_lost).sum(),
             unknown: repairable().map(|deficit| deficit.unknown).sum(),
-            unrepairable: deficits.iter().filter(|(_, deficit)| deficit.unrepairable.is_some()).count()
-                as u64,
+            unrepairable: (deficits.len() - repairable().count()) as u64,
             examples: deficits.iter().take(NAMED).map(name).collect(),
         }
     }
