@@ -254,7 +254,8 @@ impl<'a> Job<'a> {
         if self.is_stuck(findings)
             && let Some(chunk_move) = self.unblocking_move(findings).await?
         {
-            return self.make_room(&chunk_move, findings).await;
+            self.make_room(&chunk_move, findings).await?;
+            return Ok(None);
         }
         let costs = self.costs();
         let plan = match plan_repair(&self.change.code, &self.states, &costs, &self.targets(findings)) {

@@ -14,7 +14,7 @@ use striate_plan::movement::ChunkMove;
 use striate_plan::{ChunkState, StripeRoom};
 use striate_stripe::{OpenedStripe, StripeError, wide_of};
 
-use super::{Findings, Job, RepairOutcome};
+use super::{Findings, Job};
 use crate::movement::{MoveOutcome, WideSearch, move_while_leaving, own_clearing_move, own_room, owner_of};
 
 impl Job<'_> {
@@ -60,32 +60,25 @@ impl Job<'_> {
         Ok(None)
     }
 
-    /// Moves a chunk out of the way of a lost member. Requests another round, which avoids the target if the move was
-    /// refused.
+    /// Moves a chunk out of the way of a lost member. If the move is refused, the next round avoids its target.
     pub(super) async fn make_room(
         &self,
         chunk_move: &ChunkMove,
         findings: &mut Findings,
-    ) -> Result<Option<RepairOutcome>, StripeError> {
+    ) -> Result<(), StripeError> {
         let outcome = move_while_leaving(self.stripes, chunk_move, self.absent.leaving.clone()).await?;
         tracing::debug!(wanted = ?chunk_move, ?outcome, "moving a chunk that blocks a repair");
-        match outcome {
-            MoveOutcome::Moved { .. } | MoveOutcome::Outdated | MoveOutcome::Contended => Ok(None),
-            MoveOutcome::LeftToRepair if chunk_move.stripe != self.change.id => {
-                findings
-                    .refusals
-                    .insert(chunk_move.to, "a chunk in the way is to be repaired first".to_owned());
-                Ok(None)
-            }
-            MoveOutcome::LeftToRepair => {
+        let refusal = match outcome {
+            MoveOutcome::Moved { .. } | MoveOutcome::Outdated | MoveOutcome::Contended => return Ok(()),
+            MoveOutcome::LeftToRepair if chunk_move.stripe == self.change.id => {
                 findings.chunks.insert(self.change.chunk(chunk_move.index), ChunkState::Lost);
-                Ok(None)
+                return Ok(());
             }
-            MoveOutcome::Refused(reason) => {
-                findings.refusals.insert(chunk_move.to, reason);
-                Ok(None)
-            }
-        }
+            MoveOutcome::LeftToRepair => "a chunk in the way is to be repaired first".to_owned(),
+            MoveOutcome::Refused(reason) => reason,
+        };
+        findings.refusals.insert(chunk_move.to, refusal);
+        Ok(())
     }
 
     /// Returns whether the stripe should give up its own parities, or those it was to get back, so that its lost
