@@ -95,7 +95,7 @@ impl Repacker {
         self.repack_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
     }
 
-    /// Like [`Repacker::repack`]; calls `tell` like [`repack_marked_while`].
+    /// Like [`Repacker::repack`]; calls `tell` like [`follow_marks`].
     ///
     /// # Errors
     /// When the metadata store fails, or living objects cannot be rewritten.
@@ -130,24 +130,15 @@ pub async fn repack_marked(
     packer: &Packer,
     options: &PackOptions,
 ) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
-    repack_marked_while(stripes, packer, options, &mut |_| ControlFlow::Continue(())).await
+    follow_marks(stripes, packer, options, None, &mut |_| ControlFlow::Continue(())).await
 }
 
-/// Like [`repack_marked`]; calls `tell` after each stripe with all outcomes so far. `Break` ends the pass.
+/// Like [`repack_marked`]; calls `tell` after each stripe with all outcomes so far. `Break` ends the pass. With `quiet`,
+/// also refills groups.
 ///
 /// # Errors
 /// When the metadata store fails, or living objects cannot be rewritten.
-pub(crate) async fn repack_marked_while(
-    stripes: &Stripes,
-    packer: &Packer,
-    options: &PackOptions,
-    tell: RepackCallback<'_>,
-) -> Result<Vec<(StripeId, RepackOutcome)>, StripeError> {
-    follow_marks(stripes, packer, options, None, tell).await
-}
-
-/// Looks at all marked stripes. Refills none if `quiet` is `None`.
-async fn follow_marks(
+pub(crate) async fn follow_marks(
     stripes: &Stripes,
     packer: &Packer,
     options: &PackOptions,

@@ -13,7 +13,7 @@ use striate_meta::records::{Bucket, PackingFigures};
 use striate_stripe::{Packer, StripeError, Stripes};
 
 use crate::packing::journal::{published, sum_again, write_bucket};
-use crate::packing::repacking::{RepackOutcome, repack_marked_while};
+use crate::packing::repacking::{RepackOutcome, follow_marks};
 use crate::packing::service::default_profile;
 use crate::packing::setting::{SkipReason, decide_packing, impossible, own_packing};
 use crate::packing::walk::{Step, Walk};
@@ -246,7 +246,7 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
     async fn follow_marks(&mut self, packer: &Packer) -> Result<ControlFlow<()>, StripeError> {
         let (mut flow, progress, tell) =
             (ControlFlow::Continue(()), &mut self.report.progress, &mut self.tell);
-        let done = repack_marked_while(self.stripes, packer, &self.settings.options, &mut |done| {
+        let done = follow_marks(self.stripes, packer, &self.settings.options, None, &mut |done| {
             progress.marked = done.len() as u64;
             progress.released = count(done, RepackOutcome::Released);
             flow = tell(&*progress);
