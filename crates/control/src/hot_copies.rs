@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use striate_core::{SiteId, StripeId, formats};
-use striate_meta::records::{CopiesWork, PackingWork, Stripe};
+use striate_meta::records::{CopiesWork, Stripe};
 use striate_meta::{Revision, keys, records};
 use striate_plan::placement::hot_copies::LEAST_READS;
 use striate_plan::{CopyPlan, HotPartition, Partition, PartitionReads, plan_copies};
@@ -27,6 +27,7 @@ use striate_site::Priority;
 use striate_stripe::{DebtEffect, StripeError, Stripes};
 
 use crate::movement::{AccessSource, verify_new};
+use crate::packing::journal::published;
 use crate::rows::Rows;
 
 /// Interval between two passes.
@@ -153,9 +154,7 @@ fn copies_now(stripe_records: &StripeRecords, made: CopyTotals, dropped: CopyTot
 
 /// Returns the bytes of all partitions, as the packing service has counted them.
 async fn packed_bytes(stripes: &Stripes) -> Result<u64, StripeError> {
-    let row = stripes.meta().get(&keys::packing_work()).await?;
-    let work: PackingWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
-    Ok(work.figures.map_or(0, |figures| figures.partition_bytes))
+    Ok(published(stripes).await?.figures.map_or(0, |figures| figures.partition_bytes))
 }
 
 async fn load_records(stripes: &Stripes, hottest: &[PartitionReads]) -> Result<StripeRecords, StripeError> {

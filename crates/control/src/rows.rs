@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use striate_core::{RackId, SiteId};
-use striate_meta::records::{self, site::State};
+use striate_meta::records::{self, Record, site::State};
 use striate_meta::{MetaError, MetaStore, Row, RowPages, ScanRange, keys};
 use striate_plan::LeavingRacks;
 use striate_stripe::{StripeError, Stripes};
@@ -31,6 +31,12 @@ impl Rows {
     pub(crate) async fn next_in(&mut self, meta: &dyn MetaStore) -> Result<Option<Vec<Row>>, MetaError> {
         self.0.next(meta).await
     }
+}
+
+/// Returns the record of a row; `None` if there is no such row.
+pub(crate) async fn find_record<R: Record>(stripes: &Stripes, key: &[u8]) -> Result<Option<R>, StripeError> {
+    let row = stripes.meta().get(key).await?;
+    Ok(row.map(|row| row.record()).transpose()?)
 }
 
 /// Returns the retired sites that the metadata knows.

@@ -22,7 +22,7 @@ use striate_meta::records::{Cluster, Garbage, GarbageChunk, Intent, Stripe};
 use striate_meta::{Commit, Row, ScanRange, keys, records};
 use striate_stripe::{StripeError, Stripes, add_garbage, is_named};
 
-use crate::rows::Rows;
+use crate::rows::{Rows, find_record};
 
 /// Chunks of a site listed in one page.
 const LIST_PAGE: usize = 1_000;
@@ -153,8 +153,7 @@ struct ReservedNames {
 
 impl ReservedNames {
     async fn read(stripes: &Stripes) -> Result<Self, StripeError> {
-        let cluster = stripes.meta().get(&keys::cluster()).await?;
-        let cluster: Cluster = cluster.map(|row| row.record()).transpose()?.unwrap_or_default();
+        let cluster: Cluster = find_record(stripes, &keys::cluster()).await?.unwrap_or_default();
         let mut ranges = BTreeSet::new();
         let mut rows = Rows::with_prefix(keys::INTENTS);
         while let Some(page) = rows.next(stripes).await? {

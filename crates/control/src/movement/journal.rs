@@ -8,12 +8,13 @@ use striate_meta::records::MovementWork;
 use striate_meta::records::movement_work::{Giver, HotBlock, Moves, Sample};
 use striate_meta::{keys, records};
 use striate_runtime::Instant;
-use striate_stripe::{StripeError, Stripes};
+use striate_stripe::Stripes;
 
 use super::optimiser::Optimiser;
 use super::rebalancer::Rebalancer;
 use super::source::AccessSource;
 use crate::recent::RecentWork;
+use crate::rows::find_record;
 use crate::statistics::SiteStatistics;
 
 /// Interval between two updates.
@@ -57,9 +58,10 @@ impl MovementJournal {
     pub fn run(self, stripes: Stripes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (mut levelling, mut optimising) = (MoveHistory::default(), MoveHistory::default());
-            let mut published = loop {
-                match before(&stripes).await {
-                    Ok(work) => break work,
+            // The samples of the previous process are continued.
+            let mut published: MovementWork = loop {
+                match find_record(&stripes, &keys::movement_work()).await {
+                    Ok(work) => break work.unwrap_or_default(),
                     Err(error) => {
                         tracing::debug!(%error, "how evenly sites were loaded before cannot be read yet")
                     }
@@ -119,12 +121,6 @@ impl MoveHistory {
         let (rate_chunks_per_ks, rate_bytes_per_s) = self.recent.rates(now);
         self.moves = Moves { off, chunks, bytes, rate_chunks_per_ks, rate_bytes_per_s };
     }
-}
-
-/// Returns the journal of the previous process; its samples are continued.
-async fn before(stripes: &Stripes) -> Result<MovementWork, StripeError> {
-    let row = stripes.meta().get(&keys::movement_work()).await?;
-    Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
 }
 
 /// Returns `false` if the journal could not be written.

@@ -14,7 +14,7 @@ use crate::packing::service::PackingOptions;
 use crate::packing::setting::PackDecision;
 use crate::packing::walk::{Walk, within_memory};
 use crate::recent::RecentWork;
-use crate::rows::Rows;
+use crate::rows::{Rows, find_record};
 use crate::sealing::{SealOptions, SealReport};
 
 /// Maximum number of unreadable groups named.
@@ -56,8 +56,7 @@ pub(crate) async fn sealed_figures(
     stripes: &Stripes,
     bucket: &str,
 ) -> Result<Option<SealedFigures>, StripeError> {
-    let row = stripes.meta().get(&keys::packed_bucket(bucket)).await?;
-    let record: Option<PackedBucket> = row.map(|row| row.record()).transpose()?;
+    let record: Option<PackedBucket> = find_record(stripes, &keys::packed_bucket(bucket)).await?;
     Ok(record.and_then(|record| record.sealed))
 }
 
@@ -68,8 +67,7 @@ pub(crate) async fn sealed_figures(
 /// When the metadata store fails.
 pub(crate) async fn note_sealing(stripes: &Stripes, bucket: &str) -> Result<(), StripeError> {
     let key = keys::packed_bucket(bucket);
-    let row = stripes.meta().get(&key).await?;
-    let record: PackedBucket = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+    let record: PackedBucket = find_record(stripes, &key).await?.unwrap_or_default();
     if record.sealed.is_none() {
         let record = PackedBucket { sealed: Some(SealedFigures::default()), ..record };
         put(stripes, key, records::encode(&record)).await;
@@ -88,8 +86,7 @@ pub(crate) async fn write_sealed(
     report: &SealReport,
 ) -> Result<(), StripeError> {
     let key = keys::packed_bucket(bucket);
-    let row = stripes.meta().get(&key).await?;
-    let mut record: PackedBucket = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+    let mut record: PackedBucket = find_record(stripes, &key).await?.unwrap_or_default();
     let (swapped_before, emptied_before) =
         record.sealed.as_ref().map_or((0, 0), |before| (before.swapped, before.emptied));
     record.sealed = Some(SealedFigures {
@@ -185,8 +182,7 @@ impl PackJournal {
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn published(stripes: &Stripes) -> Result<PackingWork, StripeError> {
-    let row = stripes.meta().get(&keys::packing_work()).await?;
-    Ok(row.map(|row| row.record()).transpose()?.unwrap_or_default())
+    Ok(find_record(stripes, &keys::packing_work()).await?.unwrap_or_default())
 }
 
 /// Publishes the journal.

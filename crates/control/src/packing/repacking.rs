@@ -20,7 +20,7 @@ use striate_stripe::{Packer, Span, StoredBytes, StripeError, Stripes, release_st
 use crate::packing::refilling::{QuietPeriods, WornGroupAction};
 use crate::packing::rewriting::RewriteQueue;
 use crate::packing::{Candidate, PackOptions, extent_in};
-use crate::rows::Rows;
+use crate::rows::{Rows, find_record};
 
 /// Object rows of a stripe read together.
 const PAGE: usize = 500;
@@ -242,8 +242,7 @@ fn inspect_marked<'a>(
 /// # Errors
 /// When the metadata store fails, or a directory cannot be read.
 pub async fn liveness(stripes: &Stripes, id: StripeId) -> Result<Option<Liveness>, StripeError> {
-    let Some(row) = stripes.meta().get(&keys::stripe(id)).await? else { return Ok(None) };
-    let record: Stripe = row.record()?;
+    let Some(record) = find_record(stripes, &keys::stripe(id)).await? else { return Ok(None) };
     Ok(Some(find_live(stripes, id, &record).await?.found))
 }
 

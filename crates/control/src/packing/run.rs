@@ -18,7 +18,7 @@ use crate::packing::service::default_profile;
 use crate::packing::setting::{SkipReason, decide_packing, impossible, own_packing};
 use crate::packing::walk::{Step, Walk};
 use crate::packing::{PackOptions, PackReport};
-use crate::rows::Rows;
+use crate::rows::{Rows, find_record};
 use crate::sealing::{SealOptions, SealReport, cold_of, leave_dead, resume_wide, seal_bucket};
 
 /// Maximum number of unreadable groups named.
@@ -175,9 +175,8 @@ impl<T: FnMut(&PackRunProgress) -> ControlFlow<()> + Send> Run<'_, T> {
         let named = match &self.wish.bucket {
             None => None,
             Some(name) => {
-                let row = self.stripes.meta().get(&keys::bucket(name)).await?;
-                let row = row.ok_or_else(|| invalid(format!("there is no bucket {name:?}")))?;
-                let bucket: Bucket = row.record()?;
+                let bucket: Option<Bucket> = find_record(self.stripes, &keys::bucket(name)).await?;
+                let bucket = bucket.ok_or_else(|| invalid(format!("there is no bucket {name:?}")))?;
                 let why = impossible(self.stripes, &bucket, &default)?;
                 if let Some(why) = why.filter(|&why| self.seals(&bucket, Some(why)).is_none()) {
                     return Err(invalid(format!("{name} cannot be packed: {why}")));
@@ -359,6 +358,6 @@ fn count(done: &[(StripeId, RepackOutcome)], outcome: RepackOutcome) -> u64 {
     done.iter().filter(|(_, done)| *done == outcome).count() as u64
 }
 
-fn invalid(reason: impl Into<String>) -> StripeError {
+pub(super) fn invalid(reason: impl Into<String>) -> StripeError {
     StripeError::InvalidArgument(reason.into())
 }

@@ -31,7 +31,7 @@ use crate::packing::repacking::Repacker;
 use crate::packing::setting::{PackDecision, decide_packing};
 use crate::packing::turn::{PackingTurn, SEEN_WITHIN, is_taken};
 use crate::packing::walk::{Step, Walk};
-use crate::rows::Rows;
+use crate::rows::{Rows, find_record};
 use crate::sealing::{RecentReads, SealOptions, leave_dead, looked_for, resume_wide, seal_bucket};
 
 /// Pause before the first pass.
@@ -456,7 +456,6 @@ fn log_walk(bucket: &str, walk: &Walk<'_>) {
 
 /// Returns the store's profile, for buckets without one; `None` as long as the cluster has no row.
 pub(crate) async fn default_profile(stripes: &Stripes) -> Result<Option<Profile>, StripeError> {
-    let Some(row) = stripes.meta().get(&keys::cluster()).await? else { return Ok(None) };
-    let cluster: Cluster = row.record()?;
-    Ok(cluster.profile.parse().ok())
+    let cluster: Option<Cluster> = find_record(stripes, &keys::cluster()).await?;
+    Ok(cluster.and_then(|cluster| cluster.profile.parse().ok()))
 }

@@ -8,6 +8,8 @@ use striate_meta::keys;
 use striate_meta::records::Bucket;
 use striate_stripe::{StripeError, Stripes};
 
+use crate::rows::find_record;
+
 /// Decision whether a bucket is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackDecision {
@@ -129,8 +131,8 @@ pub(crate) async fn longest_partition(
     bucket: &str,
     usual: u32,
 ) -> Result<u32, StripeError> {
-    let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else { return Ok(usual) };
-    let own = own_packing(stripes, &row.record()?)?;
+    let Some(bucket) = find_record(stripes, &keys::bucket(bucket)).await? else { return Ok(usual) };
+    let own = own_packing(stripes, &bucket)?;
     Ok(own.and_then(Packing::partition_len).unwrap_or(usual))
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use striate_meta::{Commit, LeaseId, Precondition, keys, records};
 use striate_stripe::{StripeError, Stripes};
 
+use crate::rows::find_record;
+
 /// Time within which the service notices a manual run.
 pub(crate) const SEEN_WITHIN: Duration = Duration::from_secs(2);
 /// Pause between attempts to give the turn back.
@@ -76,6 +78,7 @@ async fn give_back(stripes: &Stripes, lease: LeaseId) -> Result<(), StripeError>
 /// # Errors
 /// When the metadata store fails.
 pub(crate) async fn is_taken(stripes: &Stripes) -> Result<bool, StripeError> {
-    let Some(row) = stripes.meta().get(&keys::packing_turn()).await? else { return Ok(false) };
-    Ok(stripes.meta().is_alive(LeaseId(row.record::<records::Leader>()?.lease)).await?)
+    let holder: Option<records::Leader> = find_record(stripes, &keys::packing_turn()).await?;
+    let Some(holder) = holder else { return Ok(false) };
+    Ok(stripes.meta().is_alive(LeaseId(holder.lease)).await?)
 }

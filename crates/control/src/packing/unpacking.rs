@@ -19,11 +19,11 @@ use striate_meta::{Commit, MetaError, Row, keys, records};
 use striate_stripe::{Neighbours, SeparateWriter, Span, StoredBytes, StripeError, Stripes};
 
 use crate::packing::journal::{sum_again, write_bucket};
-use crate::packing::run::{PackRequest, PackingSettings};
+use crate::packing::run::{PackRequest, PackingSettings, invalid};
 use crate::packing::service::default_profile;
 use crate::packing::setting::{decide_packing, profile_of_class};
 use crate::packing::walk::Walk;
-use crate::rows::Rows;
+use crate::rows::{Rows, find_record};
 
 /// Objects unpacked at the same time.
 const AT_ONCE: usize = 16;
@@ -87,17 +87,15 @@ pub async fn unpack_bucket(
     group_len: u32,
     mut tell: impl FnMut(&UnpackProgress) -> ControlFlow<()> + Send,
 ) -> Result<UnpackReport, StripeError> {
-    let row = stripes.meta().get(&keys::bucket(bucket)).await?;
-    let row = row.ok_or_else(|| StripeError::InvalidArgument(format!("there is no bucket {bucket:?}")))?;
-    let record: Bucket = row.record()?;
+    let record: Option<Bucket> = find_record(stripes, &keys::bucket(bucket)).await?;
+    let record = record.ok_or_else(|| invalid(format!("there is no bucket {bucket:?}")))?;
     if record.packing.parse() != Ok(Packing::Off) {
-        let reason =
-            format!("{bucket} may be packed again meanwhile: `striate bucket set {bucket} --pack off` first");
-        return Err(StripeError::InvalidArgument(reason));
+        return Err(invalid(format!(
+            "{bucket} may be packed again meanwhile: `striate bucket set {bucket} --pack off` first"
+        )));
     }
     let default = default_profile(stripes).await?;
-    let default =
-        default.ok_or_else(|| StripeError::InvalidArgument("the store has no profile yet".into()))?;
+    let default = default.ok_or_else(|| invalid("the store has no profile yet"))?;
     let report = split_packed(stripes, &record, &default, group_len, &mut tell).await?;
     let options = PackingSettings::of(stripes, &PackRequest::default()).await?.options;
     let mut counting = Walk::new(stripes, record.clone(), &default, &options)?;

@@ -19,7 +19,7 @@ use crate::packing::figures::Tally;
 use crate::packing::pace::Pacer;
 use crate::packing::setting::{impossible, profile_of, profile_of_class, unpackable};
 use crate::packing::{Candidate, PackOptions, PackReport, pack_group};
-use crate::rows::Rows;
+use crate::rows::{Rows, find_record};
 use crate::sealing::{SealOptions, cold_of, is_too_short};
 
 /// Pause while requests wait at a site.
@@ -46,10 +46,9 @@ pub fn pack_bucket<'a>(
     options: &'a PackOptions,
 ) -> BoxFuture<'a, Result<PackReport, StripeError>> {
     Box::pin(async move {
-        let Some(row) = stripes.meta().get(&keys::bucket(bucket)).await? else {
+        let Some(record) = find_record::<Bucket>(stripes, &keys::bucket(bucket)).await? else {
             return Ok(PackReport::default());
         };
-        let record: Bucket = row.record()?;
         if impossible(stripes, &record, default)?.is_some() {
             return Ok(PackReport::default());
         }
@@ -358,10 +357,8 @@ impl<'a> Walk<'a> {
 
     /// Returns whether the bucket still exists with the same packing settings as at the start.
     async fn is_wanted(&self) -> Result<bool, StripeError> {
-        let Some(row) = self.stripes.meta().get(&keys::bucket(&self.bucket.name)).await? else {
-            return Ok(false);
-        };
-        let now: Bucket = row.record()?;
+        let now: Option<Bucket> = find_record(self.stripes, &keys::bucket(&self.bucket.name)).await?;
+        let Some(now) = now else { return Ok(false) };
         Ok(now.created_unix_ms == self.bucket.created_unix_ms
             && (now.deleting, &now.packing, &now.profile, &now.classes)
                 == (self.bucket.deleting, &self.bucket.packing, &self.bucket.profile, &self.bucket.classes)

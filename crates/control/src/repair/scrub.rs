@@ -20,6 +20,7 @@ use striate_stripe::{StripeError, Stripes};
 
 use crate::collection::orphans::count_orphans;
 use crate::repair::verify::examine;
+use crate::rows::find_record;
 
 /// Minimum interval between two checks for due chunks.
 const PASS_EVERY: Duration = Duration::from_secs(1);
@@ -70,8 +71,7 @@ impl<'a> Scrub<'a> {
     /// Resumes where the last process was. If the cycle's length has changed, the elapsed time is scaled in
     /// proportion.
     async fn resume(stripes: &'a Stripes, cycle: Duration) -> Result<Self, StripeError> {
-        let row = stripes.meta().get(&keys::scrub_work()).await?;
-        let mut work: ScrubWork = row.map(|row| row.record()).transpose()?.unwrap_or_default();
+        let mut work: ScrubWork = find_record(stripes, &keys::scrub_work()).await?.unwrap_or_default();
         let part = work.elapsed_s as f64 / work.cycle_s.max(1) as f64;
         let before = cycle.mul_f64(part.clamp(0.0, 1.0));
         work.cycle = work.cycle.max(1);

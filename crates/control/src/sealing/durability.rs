@@ -9,6 +9,7 @@ use striate_stripe::{StripeError, Stripes};
 use super::cold_of;
 use crate::packing::service::default_profile;
 use crate::packing::setting::profile_of;
+use crate::rows::find_record;
 
 /// Returns warnings about a bucket's sealing profiles that reduce durability, one for each wide profile. `default` is
 /// the store's profile. Profiles that requests choose themselves are not considered.
@@ -51,8 +52,8 @@ pub(super) async fn durability_warnings_of(
     bucket: &str,
 ) -> Result<Vec<String>, StripeError> {
     let Some(default) = default_profile(stripes).await? else { return Ok(Vec::new()) };
-    match stripes.meta().get(&keys::bucket(bucket)).await? {
-        Some(row) => durability_warnings(stripes, &row.record()?, &default),
+    match find_record(stripes, &keys::bucket(bucket)).await? {
+        Some(bucket) => durability_warnings(stripes, &bucket, &default),
         None => Ok(Vec::new()),
     }
 }
