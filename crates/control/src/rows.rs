@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use striate_core::{RackId, SiteId};
 use striate_meta::records::{self, Record, site::State};
-use striate_meta::{MetaError, MetaStore, Row, RowPages, ScanRange, keys};
+use striate_meta::{MetaError, MetaStore, Row, RowPages, ScanRange};
 use striate_plan::LeavingRacks;
 use striate_stripe::{StripeError, Stripes};
+
+use crate::membership::members::Members;
 
 const PAGE: usize = 1_000;
 
@@ -39,6 +41,11 @@ pub(crate) async fn find_record<R: Record>(stripes: &Stripes, key: &[u8]) -> Res
     Ok(row.map(|row| row.record()).transpose()?)
 }
 
+/// Returns the rows of all sites, including retired ones.
+pub(crate) async fn registered_sites(stripes: &Stripes) -> Result<Vec<records::Site>, StripeError> {
+    Ok(Members::new(stripes.runtime(), &**stripes.meta()).sites().await?)
+}
+
 /// Returns the retired sites that the metadata knows.
 pub(crate) async fn retired_sites(stripes: &Stripes) -> Result<BTreeSet<SiteId>, StripeError> {
     sites_where(stripes, |site| site.state() == State::Retired).await
@@ -49,17 +56,8 @@ pub(crate) async fn sites_where(
     stripes: &Stripes,
     matches: impl Fn(&records::Site) -> bool,
 ) -> Result<BTreeSet<SiteId>, StripeError> {
-    let mut found = BTreeSet::new();
-    let mut rows = Rows::with_prefix(keys::SITES);
-    while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let site: records::Site = row.record()?;
-            if matches(&site) {
-                found.insert(SiteId(site.id));
-            }
-        }
-    }
-    Ok(found)
+    let sites = registered_sites(stripes).await?;
+    Ok(sites.iter().filter(|site| matches(site)).map(|site| SiteId(site.id)).collect())
 }
 
 /// Returns the racks of which every site is retired, drains, or is in `gone`.
@@ -70,16 +68,10 @@ pub(crate) async fn leaving_racks(
     let views = stripes.sites();
     let draining: BTreeSet<SiteId> =
         views.iter().filter(|view| view.draining).map(|view| view.site.id()).collect();
-    let mut sites = Vec::new();
-    let mut rows = Rows::with_prefix(keys::SITES);
-    while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let site: records::Site = row.record()?;
-            let id = SiteId(site.id);
-            let is_left = site.state() == State::Retired || draining.contains(&id) || gone.contains(&id);
-            let rack = stripes.site(id).map_or(RackId(site.rack), |site| site.rack());
-            sites.push((rack, is_left));
-        }
-    }
-    Ok(LeavingRacks::of(sites))
+    let rack = |site: records::Site| {
+        let id = SiteId(site.id);
+        let is_left = site.state() == State::Retired || draining.contains(&id) || gone.contains(&id);
+        (stripes.site(id).map_or(RackId(site.rack), |site| site.rack()), is_left)
+    };
+    Ok(LeavingRacks::of(registered_sites(stripes).await?.into_iter().map(rack)))
 }

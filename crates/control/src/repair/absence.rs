@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use striate_core::SiteId;
-use striate_meta::keys;
 use striate_meta::records::{self, site::State};
 use striate_plan::LeavingRacks;
 use striate_runtime::Instant;
 use striate_site::Site;
 use striate_stripe::{StripeError, Stripes};
 
-use crate::rows::{Rows, leaving_racks};
+use crate::rows::{leaving_racks, registered_sites};
 
 /// Timeout for a site's status.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -48,16 +47,12 @@ impl AbsentSites {
     pub async fn at_once(stripes: &Stripes) -> Result<Self, StripeError> {
         let conditions = conditions_after_polls(stripes).await;
         let mut absent = Self::default();
-        let mut rows = Rows::with_prefix(keys::SITES);
-        while let Some(page) = rows.next(stripes).await? {
-            for row in page {
-                let site: records::Site = row.record()?;
-                let (id, is_retired) = (SiteId(site.id), site.state() == State::Retired);
-                match conditions.get(&id) {
-                    Some(Condition::Well) if !is_retired => {}
-                    None if !is_retired && !site.peer.is_empty() => drop(absent.awaited.insert(id)),
-                    _ => drop(absent.gone.insert(id)),
-                }
+        for site in registered_sites(stripes).await? {
+            let (id, is_retired) = (SiteId(site.id), site.state() == State::Retired);
+            match conditions.get(&id) {
+                Some(Condition::Well) if !is_retired => {}
+                None if !is_retired && !site.peer.is_empty() => drop(absent.awaited.insert(id)),
+                _ => drop(absent.gone.insert(id)),
             }
         }
         absent.leaving = leaving_racks(stripes, &absent.gone).await?;
@@ -91,7 +86,12 @@ impl SilenceTracker {
     /// # Errors
     /// When the metadata store fails.
     pub async fn observe(&mut self, stripes: &Stripes, wait: Duration) -> Result<AbsentSites, StripeError> {
-        let (in_use, retired) = registered_sites(stripes).await?;
+        let sites = registered_sites(stripes).await?;
+        let is_retired = |site: &&records::Site| site.state() == State::Retired;
+        let number = |site: &records::Site| SiteId(site.id);
+        let retired: BTreeSet<SiteId> = sites.iter().filter(is_retired).map(number).collect();
+        let in_use: BTreeSet<SiteId> =
+            sites.iter().map(number).filter(|site| !retired.contains(site)).collect();
         let conditions = conditions(stripes, &BTreeSet::new()).await;
         let now = stripes.runtime().now();
         self.since.retain(|site, _| in_use.contains(site));
@@ -118,20 +118,6 @@ impl SilenceTracker {
         let remaining = |since: Instant| wait.saturating_sub(now.saturating_duration_since(since));
         self.since.iter().map(|(&site, &since)| (site, remaining(since))).collect()
     }
-}
-
-/// Returns the sites in the metadata: those in use, and those that are retired.
-async fn registered_sites(stripes: &Stripes) -> Result<(BTreeSet<SiteId>, BTreeSet<SiteId>), StripeError> {
-    let (mut in_use, mut retired) = (BTreeSet::new(), BTreeSet::new());
-    let mut rows = Rows::with_prefix(keys::SITES);
-    while let Some(page) = rows.next(stripes).await? {
-        for row in page {
-            let site: records::Site = row.record()?;
-            let is_retired = site.state() == State::Retired;
-            if is_retired { &mut retired } else { &mut in_use }.insert(SiteId(site.id));
-        }
-    }
-    Ok((in_use, retired))
 }
 
 /// Polls the sites that this process knows, silent ones several times.
