@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
@@ -284,11 +284,9 @@ impl UnpackRun<'_> {
 
     /// Reads the object's bytes and compares them with the checksum in its row.
     async fn read(&self, stored: StoredBytes, extent: &Extent) -> Result<Bytes, StripeError> {
-        let pieces = self.stripes.read_span(Span::whole(stored)).await?;
-        let mut bytes = BytesMut::with_capacity(extent.len as usize);
-        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        let bytes = Bytes::from(self.stripes.read_span(Span::whole(stored)).await?.concat());
         match striate_codec::crc32c(&bytes) == extent.crc32c {
-            true => Ok(bytes.freeze()),
+            true => Ok(bytes),
             false => Err(StripeError::Inconsistent {
                 what: "a packed object".to_owned(),
                 reason: "its bytes do not match its row".to_owned(),

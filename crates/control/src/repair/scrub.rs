@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use striate_core::SiteId;
 use striate_meta::records::{self, ScrubCount, ScrubWork, Stripe};
@@ -137,9 +137,7 @@ impl<'a> Scrub<'a> {
     fn remaining_range(&self) -> ScanRange {
         let mut range = ScanRange::prefix(keys::STRIPES);
         if !self.work.position.is_empty() {
-            let mut next = BytesMut::from(self.work.position.as_ref());
-            next.put_u8(0);
-            range.start = next.freeze();
+            range.start = [&self.work.position[..], b"\0"].concat().into();
         }
         range
     }
