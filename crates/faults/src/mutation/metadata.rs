@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId};
 use striate_meta::records::{Garbage, Intent};
 use striate_meta::{
-    Commit, Lease, LeaseId, MetaError, MetaStore, Precondition, Revision, Row, ScanRange, Transaction, Watch,
-    Write, keys,
+    Commit, Lease, LeaseId, MetaError, MetaStore, Revision, Row, ScanRange, Transaction, Watch, Write, keys,
 };
 use striate_runtime::{Instant, Runtime};
 use striate_site::{DeleteRequest, Site};
@@ -104,22 +103,6 @@ impl DefectiveMeta {
     }
 }
 
-/// Removes the transaction's preconditions on objects without shifting the others.
-fn without_conditions(mut tx: Transaction) -> Transaction {
-    let objects = keys::objects(BUCKET);
-    for precondition in &mut tx.preconditions {
-        let (Precondition::Absent(key) | Precondition::Exists(key) | Precondition::Version(key, _)) =
-            precondition
-        else {
-            continue;
-        };
-        if key.starts_with(&objects) {
-            *precondition = Precondition::Exists(keys::bucket(BUCKET));
-        }
-    }
-    tx
-}
-
 #[async_trait]
 impl MetaStore for DefectiveMeta {
     async fn get(&self, key: &[u8]) -> Result<Option<Row>, MetaError> {
@@ -154,13 +137,16 @@ impl MetaStore for DefectiveMeta {
         self.store.scan_back(range, limit).await
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Commit, MetaError> {
+    async fn commit(&self, mut transaction: Transaction) -> Result<Commit, MetaError> {
         match self.mutation {
             Mutation::DeleteBeforeCommit => {
                 self.delete_early(&transaction).await;
                 self.store.commit(transaction).await
             }
-            Mutation::ConditionOutsideTransaction => self.store.commit(without_conditions(transaction)).await,
+            Mutation::ConditionOutsideTransaction => {
+                packing::ignore(&mut transaction, &keys::objects(BUCKET));
+                self.store.commit(transaction).await
+            }
             Mutation::CollectorIgnoresLiveUpload if self.fences_a_live_writer(&transaction).await => {
                 Ok(Commit::Done(Revision(1)))
             }
