@@ -31,7 +31,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use striate_codec::{ChunkSet, Code};
 use striate_core::{ChunkId, Generation, RackId, SiteId, StripeId};
-use striate_meta::records::{Entry, Garbage, GarbageChunk, Location, Stripe, WideState};
+use striate_meta::records::{self, Entry, Garbage, GarbageChunk, Location, Stripe, WideState};
 use striate_meta::{Precondition, Revision, Row, Transaction, Write, keys};
 use striate_plan::{PlacementFault, is_durable};
 use striate_site::{ChunkStore, SiteError};
@@ -245,8 +245,7 @@ fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
     let record = |write: &Write| {
         let Write::Put(key, value) = write else { return None };
         let id = keys::stripe_of(key).filter(|_| key.starts_with(keys::STRIPES))?;
-        let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
-        Some((id, row.record().ok()?))
+        Some((id, records::decode(value).ok()?))
     };
     transaction.writes.iter().filter_map(record).collect()
 }
@@ -255,8 +254,7 @@ fn stripes_of(transaction: &Transaction) -> Vec<(StripeId, Stripe)> {
 fn garbage_of(transaction: &Transaction, id: StripeId) -> Vec<GarbageChunk> {
     let garbage = |write: &Write| {
         let Write::Put(key, value) = write else { return None };
-        let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
-        let garbage: Garbage = key.starts_with(keys::GARBAGE).then(|| row.record().ok())??;
+        let garbage: Garbage = key.starts_with(keys::GARBAGE).then(|| records::decode(value).ok())??;
         (garbage.stripe == id.to_bytes().as_slice()).then_some(garbage.chunks)
     };
     transaction.writes.iter().filter_map(garbage).flatten().collect()

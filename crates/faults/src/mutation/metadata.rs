@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use striate_core::{ChunkId, FencingEpoch, Generation, SiteId};
-use striate_meta::records::{Garbage, Intent};
+use striate_meta::records::{self, Garbage, Intent};
 use striate_meta::{
     Commit, Lease, LeaseId, MetaError, MetaStore, Revision, Row, ScanRange, Transaction, Watch, Write, keys,
 };
@@ -54,8 +54,7 @@ impl DefectiveMeta {
             if !key.starts_with(keys::GARBAGE) {
                 continue;
             }
-            let row = Row { key: key.clone(), value: value.clone(), version: Revision(0) };
-            let Ok(garbage) = row.record::<Garbage>() else { continue };
+            let Ok(garbage) = records::decode::<Garbage>(value) else { continue };
             let Ok(stripe) = stripe_id(&garbage.stripe) else { continue };
             for chunk in &garbage.chunks {
                 let site = self.sites.iter().find(|site| site.id() == SiteId(chunk.site));

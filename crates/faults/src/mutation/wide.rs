@@ -167,21 +167,14 @@ async fn keep_globals(
         let mut kept = record.clone();
         kept.locations[first..].clone_from_slice(&before.locations[first..]);
         rewrite(tx, key, &kept);
-        for write in &mut tx.writes {
-            if let Write::Put(key, value) = write
-                && key.starts_with(keys::GARBAGE)
-                && let Ok(mut garbage) = records::decode::<Garbage>(value)
-                && garbage.stripe == id.to_bytes().as_slice()
-            {
-                for chunk in garbage.chunks.iter_mut().filter(|chunk| chunk.index as usize >= first) {
-                    let index = chunk.index as usize;
-                    if chunk.generation == before.locations[index].generation {
-                        chunk.generation = record.locations[index].generation;
-                    }
+        change_garbage(tx, id, |chunks| {
+            for chunk in chunks.iter_mut().filter(|chunk| chunk.index as usize >= first) {
+                let index = chunk.index as usize;
+                if chunk.generation == before.locations[index].generation {
+                    chunk.generation = record.locations[index].generation;
                 }
-                *value = records::encode(&garbage);
             }
-        }
+        });
     }
 }
 
@@ -235,10 +228,10 @@ async fn dissolve_early(store: &dyn MetaStore, tx: &mut Transaction, written: &[
             given_up.set_wide_state(WideState::Aborting);
             let k = record.members.len();
             let parities = record.locations.iter().enumerate().skip(k);
-            let unnamed = parities.map(|(index, at)| at.to_garbage(index)).collect();
+            let unnamed: Vec<GarbageChunk> = parities.map(|(index, at)| at.to_garbage(index)).collect();
             given_up.locations[k..].iter_mut().for_each(|at| at.site = 0);
             rewrite(tx, key, &given_up);
-            also_garbage(tx, id, unnamed);
+            change_garbage(tx, id, |chunks| chunks.extend_from_slice(&unnamed));
             tx.writes
                 .retain(|write| !matches!(write, Write::Delete(deleted) if *deleted == keys::change(id)));
             tx.put(keys::change(id), Bytes::new());
@@ -246,15 +239,15 @@ async fn dissolve_early(store: &dyn MetaStore, tx: &mut Transaction, written: &[
     }
 }
 
-/// Adds files to a garbage row that a transaction writes.
-fn also_garbage(tx: &mut Transaction, id: StripeId, files: Vec<GarbageChunk>) {
+/// Changes the files in the garbage row of a stripe that a transaction writes.
+fn change_garbage(tx: &mut Transaction, id: StripeId, change: impl Fn(&mut Vec<GarbageChunk>)) {
     for write in &mut tx.writes {
         if let Write::Put(key, value) = write
             && key.starts_with(keys::GARBAGE)
             && let Ok(mut garbage) = records::decode::<Garbage>(value)
             && garbage.stripe == id.to_bytes().as_slice()
         {
-            garbage.chunks.extend(files.iter().cloned());
+            change(&mut garbage.chunks);
             *value = records::encode(&garbage);
         }
     }
