@@ -515,15 +515,9 @@ pub fn may_name_what_was_taken(cluster: &Cluster, stripes: &[SurveyedStripe]) ->
         let first = ChunkId { stripe: stripe.id, index: 0, generation: Generation(0) };
         let mut of_stripe =
             taken.range((first, SiteId(0))..).take_while(|(chunk, _)| chunk.stripe == stripe.id);
-        of_stripe.any(|(chunk, site)| {
-            let at = &stripe.record.locations[usize::from(chunk.index)];
-            let is_copy = stripe
-                .record
-                .copies
-                .iter()
-                .any(|copy| (copy.site, copy.generation) == (site.0, chunk.generation.0));
-            let is_named = is_copy || (at.site, at.generation) == (site.0, chunk.generation.0);
-            chunk.generation.0 == stripe.record.generation && !is_named
+        of_stripe.any(|&(chunk, site)| {
+            chunk.generation.0 == stripe.record.generation
+                && !names(&stripe.record, &GarbageChunk::of(chunk, site))
         })
     })
 }
