@@ -83,10 +83,7 @@ impl Injector {
             // In the middle of a call, if one comes soon.
             let fs = site.fs();
             fs.die_at(fs.changes() + 1 + self.cluster.draw(12));
-            let deadline = self.cluster.runtime.now() + Duration::from_secs(2);
-            while !fs.is_dead() && self.cluster.runtime.now() < deadline {
-                self.pause(1, 2).await;
-            }
+            self.wait_for(Duration::from_secs(2), || fs.is_dead()).await;
         }
         site.crash(crash);
         self.pause(100, 3_000).await;
@@ -151,10 +148,7 @@ impl Injector {
         }
         self.begin(kind, 0);
         self.cluster.engine.fail_power_soon(1 + self.cluster.draw(60));
-        let deadline = self.cluster.runtime.now() + Duration::from_secs(2);
-        while !self.cluster.engine.is_off() && self.cluster.runtime.now() < deadline {
-            self.pause(1, 2).await;
-        }
+        self.wait_for(Duration::from_secs(2), || self.cluster.engine.is_off()).await;
         self.cluster.engine.crash();
         self.pause(50, 2_000).await;
         self.restart_engine().await;

@@ -170,6 +170,14 @@ impl Injector {
         self.cluster.runtime.sleep(self.cluster.draw_time(from, to)).await;
     }
 
+    /// Waits until something has happened, but no longer than `most`.
+    async fn wait_for(&self, most: Duration, has_happened: impl Fn() -> bool) {
+        let deadline = self.cluster.runtime.now() + most;
+        while !has_happened() && self.cluster.runtime.now() < deadline {
+            self.pause(1, 2).await;
+        }
+    }
+
     /// Returns true if a disk may lose chunks. The number of disks that lose chunks at a time must not exceed what
     /// every stripe tolerates beyond what its write may leave out, including running writes. One more disk is allowed
     /// once every stripe is known to have a chunk to spare. Without redundancy no disk ever may.

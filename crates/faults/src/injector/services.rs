@@ -32,10 +32,7 @@ impl Injector {
         }
         let service = self.cluster.choose(&services).expect("there are some");
         leader.traps.set(CrashTarget::Process, service, 1 + self.cluster.draw(24));
-        let deadline = self.cluster.runtime.now() + Duration::from_secs(6);
-        while !leader.traps.has_sprung() && self.cluster.runtime.now() < deadline {
-            self.pause(1, 2).await;
-        }
+        self.wait_for(Duration::from_secs(6), || leader.traps.has_sprung()).await;
         leader.traps.remove();
         leader.kill();
         self.pause(100, 2_000).await;
