@@ -115,6 +115,13 @@ impl StripeTable {
         Transaction::with_random_id(&self.runtime)
     }
 
+    /// Creates a transaction that requires the stripe's record as it was read.
+    pub(crate) fn transaction_on(&self, stripe: &OpenedStripe) -> Transaction {
+        let mut tx = self.transaction();
+        tx.require_unchanged(keys::stripe(stripe.id), Some(&stripe.row));
+        tx
+    }
+
     /// Puts a stripe in debt, so that repair examines it, when `found` says that one of its chunks is missing
     /// or damaged.
     ///

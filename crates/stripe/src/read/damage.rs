@@ -81,8 +81,7 @@ impl DamageReports {
             return;
         }
         tracing::warn!(stripe = %stripe.id, index, %error, "damaged chunk found by a read: its stripe is in debt");
-        let mut tx = self.table.transaction();
-        tx.require_unchanged(keys::stripe(stripe.id), Some(&stripe.row));
+        let mut tx = self.table.transaction_on(stripe);
         tx.put(keys::debt(stripe.id), Bytes::new());
         let (table, state, id) = (self.table.clone(), self.state.clone(), stripe.id);
         self.runtime.spawn(async move {

@@ -132,8 +132,7 @@ async fn claim_some(
     own: &MemberStripes,
     members: &[(usize, StripeId, usize)],
 ) -> Result<bool, StripeError> {
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    let mut tx = writes.shared.table.transaction_on(wide);
     for (id, row, before) in &own.0 {
         let mut record = before.clone();
         for &(position, _, index) in members.iter().filter(|(_, stripe, _)| stripe == id) {
@@ -172,8 +171,7 @@ async fn refresh(writes: &Writes, wide: &OpenedStripe, record: Stripe) -> Result
         Err(PlacementFault::UnknownSite(_)) => return Ok(ClaimOutcome::NotNow),
         Err(_) => return Ok(ClaimOutcome::Never),
     }
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    let mut tx = writes.shared.table.transaction_on(wide);
     put_record(&mut tx, wide.id, &record, &wide.record);
     commit(writes, tx, &[wide.id]).await?;
     Ok(ClaimOutcome::NotNow)

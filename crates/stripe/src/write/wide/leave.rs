@@ -158,8 +158,7 @@ pub(crate) async fn release_dead(writes: &Writes, id: StripeId) -> Result<bool, 
         if !stripe.record.dead || is_claimed(&stripe.record) {
             return Ok(false);
         }
-        let mut tx = writes.shared.table.transaction();
-        tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+        let mut tx = writes.shared.table.transaction_on(&stripe);
         release_stripe(&mut tx, id, &stripe.record);
         if commit(writes, tx, &[id]).await? {
             return Ok(true);

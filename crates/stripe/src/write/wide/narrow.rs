@@ -155,8 +155,7 @@ async fn drop_once(writes: &Writes, stripe: &OpenedStripe, debts: Vec<Bytes>) ->
     garbage.extend(entries.iter().flat_map(|entry| unnamed_of(before, entry)));
     let old = keys::placement_of(holders(before));
     let new = writes.ensure_placement(&holders(&record)).await?;
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+    let mut tx = writes.shared.table.transaction_on(stripe);
     require_placement(&mut tx, new);
     for debt in debts {
         tx.require(Precondition::Absent(debt));
@@ -188,8 +187,7 @@ pub(crate) async fn narrow_again(writes: &Writes, id: StripeId) -> Result<bool, 
         return Ok(false);
     }
     let record = Stripe { dropped: false, ..stripe.record.clone() };
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(id), Some(&stripe.row));
+    let mut tx = writes.shared.table.transaction_on(&stripe);
     put_record(&mut tx, id, &record, &stripe.record);
     tx.put(keys::debt(id), Bytes::new());
     commit(writes, tx, &[id]).await

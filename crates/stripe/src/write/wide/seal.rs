@@ -290,8 +290,7 @@ pub(super) async fn products_of(
 async fn settle(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
     let mut record = wide.record.clone();
     record.set_wide_state(WideState::Complete);
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    let mut tx = writes.shared.table.transaction_on(wide);
     put_record(&mut tx, wide.id, &record, &wide.record);
     commit(writes, tx, &[wide.id]).await.map(drop)
 }
@@ -307,16 +306,14 @@ async fn begin_to_abort(writes: &Writes, wide: &OpenedStripe) -> Result<(), Stri
     }
     let mut record = stripe.record.clone();
     record.set_wide_state(WideState::Aborting);
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(wide.id), Some(&stripe.row));
+    let mut tx = writes.shared.table.transaction_on(&stripe);
     put_record(&mut tx, wide.id, &record, &stripe.record);
     commit(writes, tx, &[wide.id]).await.map(drop)
 }
 
 /// A3: removes the record.
 async fn remove(writes: &Writes, wide: &OpenedStripe) -> Result<bool, StripeError> {
-    let mut tx = writes.shared.table.transaction();
-    tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
+    let mut tx = writes.shared.table.transaction_on(wide);
     tx.delete(keys::stripe(wide.id)).delete(keys::change(wide.id)).delete(keys::debt(wide.id));
     commit(writes, tx, &[wide.id]).await
 }

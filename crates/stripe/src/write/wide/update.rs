@@ -263,8 +263,7 @@ impl<'a, 'w> Update<'a, 'w> {
     /// Builds the transaction that closes both entries and cancels all others of both records: their files were made
     /// from the old content.
     fn closing(&self, own: &OpenedStripe, wide: &OpenedStripe) -> Transaction {
-        let mut tx = self.writes.shared.table.transaction();
-        tx.require_unchanged(keys::stripe(own.id), Some(&own.row));
+        let mut tx = self.writes.shared.table.transaction_on(own);
         tx.require_unchanged(keys::stripe(wide.id), Some(&wide.row));
         let (mut own_record, mut wide_record) = (own.record.clone(), wide.record.clone());
         let index = self.request.index;
