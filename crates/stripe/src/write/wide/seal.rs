@@ -132,7 +132,8 @@ pub(crate) async fn advance(writes: &Writes, id: StripeId) -> Result<WideStep, S
                 if !drop_narrow_parities(writes, &stripe).await? {
                     return Ok(WideStep::Sealed);
                 }
-                settle(writes, &stripe).await?;
+                // S7.
+                set_state(writes, &stripe, WideState::Complete).await?;
             }
             WideState::Complete => return Ok(WideStep::Complete),
             WideState::Aborting => {
@@ -286,10 +287,10 @@ pub(super) async fn products_of(
     }
 }
 
-/// S7: marks the wide stripe complete.
-async fn settle(writes: &Writes, wide: &OpenedStripe) -> Result<(), StripeError> {
+/// Records another state of a wide stripe, unless its record has changed meanwhile.
+async fn set_state(writes: &Writes, wide: &OpenedStripe, state: WideState) -> Result<(), StripeError> {
     let mut record = wide.record.clone();
-    record.set_wide_state(WideState::Complete);
+    record.set_wide_state(state);
     let mut tx = writes.shared.table.transaction_on(wide);
     put_record(&mut tx, wide.id, &record, &wide.record);
     commit(writes, tx, &[wide.id]).await.map(drop)
@@ -304,11 +305,7 @@ async fn begin_to_abort(writes: &Writes, wide: &OpenedStripe) -> Result<(), Stri
     if stripe.record.wide_state() != WideState::Building || !stripe.record.entries.is_empty() {
         return Ok(());
     }
-    let mut record = stripe.record.clone();
-    record.set_wide_state(WideState::Aborting);
-    let mut tx = writes.shared.table.transaction_on(&stripe);
-    put_record(&mut tx, wide.id, &record, &stripe.record);
-    commit(writes, tx, &[wide.id]).await.map(drop)
+    set_state(writes, &stripe, WideState::Aborting).await
 }
 
 /// A3: removes the record.
