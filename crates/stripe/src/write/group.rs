@@ -148,7 +148,7 @@ impl Packer {
         self.waiting.begin(&sites[..code.k()]);
         let name = self.names().await?.name_stripe().await?;
         let parities = vec![SumChecksum::new(partition_len.into()); code.n() - code.k()];
-        let written = WrittenChunks::new(code.n(), &vec![0; code.n()]);
+        let written = WrittenChunks::new(&vec![0; code.n()]);
         Ok(GroupWriter {
             packer: self,
             name,

@@ -141,13 +141,12 @@ impl PutSession {
         encoded: &EncodedBlock,
         sites: Vec<SiteId>,
     ) -> Result<WrittenChunks, StripeError> {
-        let n = code.n();
-        let mut spare = sites.iter().copied().skip(n);
+        let mut spare = sites.iter().copied().skip(code.n());
         let mut writes = FuturesUnordered::new();
         for (index, &site) in chunks_to_write(code, sites.len()).iter().zip(&sites) {
             writes.push(self.write_chunk(name, encoded, index, site));
         }
-        let mut written = WrittenChunks::new(n, &encoded.crcs);
+        let mut written = WrittenChunks::new(&encoded.crcs);
         while let Some((index, site, result)) = writes.next().await {
             match result {
                 Ok(()) => written.hold(index, site),
@@ -391,14 +390,14 @@ pub(super) struct WrittenChunks {
 }
 
 impl WrittenChunks {
-    pub(super) fn new(n: usize, crcs: &[u32]) -> Self {
+    /// Starts with none of the chunks that have these checksums.
+    pub(super) fn new(crcs: &[u32]) -> Self {
         let location = |&crc32c: &u32| Location { generation: FIRST.0, crc32c, ..Location::default() };
-        let locations = crcs.iter().map(location).collect();
         Self {
-            locations,
+            locations: crcs.iter().map(location).collect(),
             strays: Vec::new(),
             held: ChunkSet::EMPTY,
-            failures: Vec::with_capacity(n),
+            failures: Vec::new(),
             full: true,
         }
     }
