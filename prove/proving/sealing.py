@@ -35,7 +35,7 @@ class Aged:
 def prove_ageing(ledger, folder, full, gib):
     if hosts.are_missing(ledger):
         return
-    # Full: `gib` GiB in chunks of 1 MiB and 512 KiB, a tenth in small objects. Short: 230 MiB, half in small objects, 1 MiB and 256 KiB.
+    # Full: `gib` GiB in chunks of 1 MiB and 512 KiB, a tenth in small objects. Short: 260 MiB, half in small objects, 1 MiB and 256 KiB.
     block = (3 if full else 1) * MIB
     small, large = (Objects(1, 3_200 * gib), LargeObjects(2, 53 * gib, block)) if full else (Objects(1, 4_000), LargeObjects(2, 24, block))
     others = OtherObjects(3, 0)
