@@ -135,7 +135,7 @@ pub enum ClientCommand {
         subcommand,
         long_about = "Create, list, show, set and delete buckets.\n\n\
             These commands talk to a running server on this machine through its admin socket, so they need no \
-            access key. S3 clients can create buckets too, but cannot choose a profile."
+            access key. S3 clients can create buckets too, and choose the profile by the header x-striate-profile."
     )]
     Bucket(Box<BucketCommand>),
     /// Copy files to and from a store.
