@@ -12,7 +12,7 @@ ALL := --workspace --all-targets
 # One thing after the other: the parts of `make test` build on each other.
 .NOTPARALLEL:
 
-.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python prove-lmcache bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed prove-cache prove-wide reality results compare-minio
+.PHONY: help run cluster build lab test lint fmt clippy deny docs links purity protocols unit soak program lab-program faults neon clients browser processes deploy-check python python-package prove-python prove-lmcache bench codec-bench plan-bench meta-bench movement-bench prove-store prove-lab prove-plans prove-cluster prove-movement prove-ground prove-packed prove-cache prove-wide prove-mend reality results compare-minio
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ docs: ## The crates' documentation and the book, into target/book; every link in
 # Property tests draw the same cases every time here, so that a failure is the change's; `make soak` draws others.
 unit: ## The tests of all crates
 	@tools/install.sh engines
-	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} cargo test --workspace --lib --bins --tests
+	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} cargo test --workspace --no-fail-fast --lib --bins --tests
 	cargo test --package striate-codec --doc
 
 protocols: ## After a change of a .proto file: compile all of them into the code that is checked in beside them
@@ -195,6 +195,10 @@ prove-wide: build lab ## Prove what is said of wide stripes, and ECWide's figure
 	cargo build --release --package striate-bench --features codec-bench
 	cargo test --package striate-control --test control --no-run
 	prove/wide $(if $(FULL),--full)
+
+prove-mend: build ## Prove that nothing is destroyed by mistake and nobody can stop the store, in at most 15 minutes (FULL=1: unit tests ten times under load, a disk of 30 GiB)
+	@tools/install.sh engines clients
+	prove/mend $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
 	@tools/install.sh engines
