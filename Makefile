@@ -197,7 +197,7 @@ prove-wide: build lab ## Prove what is said of wide stripes, and ECWide's figure
 	prove/wide $(if $(FULL),--full)
 
 prove-mend: build ## Prove that nothing is destroyed by mistake and nobody can stop the store, in at most 15 minutes (FULL=1: unit tests ten times under load, a disk of 30 GiB)
-	@tools/install.sh engines clients
+	@tools/install.sh engines clients fuse
 	prove/mend $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)

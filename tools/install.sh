@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what Striate is built and proved with. Groups, in any number: build, engines, clients, python, minio,
-# browser, deny, book, bench, highs, network, redis, caches, helm.
+# browser, deny, book, bench, highs, network, redis, caches, fuse, helm.
 #
 # Everything that is not a system package lands in .tools/ (not in git) at a pinned version, and is left alone when it
 # is there already, so that a second run takes a second.
@@ -19,6 +19,8 @@ MDBOOK_VERSION="0.5.4"
 HELM_VERSION="v3.19.0"
 # What load direction tables are held against.
 HIGHS_PACKAGES="highspy==1.15.1 numpy==2.4.6"
+# What makes a disk hang on demand.
+FUSE_PACKAGES="mfusepy==3.1.1"
 # What holds the chart against Kubernetes' schemas, and runs the tests of deploy/.
 DEPLOY_PACKAGES="kubernetes-validate==1.37.0 pytest==9.2.0"
 # What drives the browser: its own browsers, which it would download, are not used.
@@ -259,6 +261,13 @@ install_caches() {
     step packages-caches "installing packages: nginx varnish gcc" install_without_services nginx varnish gcc
 }
 
+# What a disk is made of that hangs while a test says so (prove/proving/hanging.py).
+install_fuse() {
+    packages fuse fuse3 libfuse3-3
+    need_python
+    step "fuse-$(echo "$FUSE_PACKAGES" | cksum | cut -d' ' -f1)" "installing FUSE for Python" make_venv fuse "$FUSE_PACKAGES"
+}
+
 # What hosts in network namespaces are made with.
 install_network() {
     packages network iproute2 iptables
@@ -288,10 +297,10 @@ install_helm() {
     fi
 }
 
-[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny book bench highs network redis caches helm"
+[ $# -gt 0 ] || fail "name what to install: build engines clients python minio browser deny book bench highs network redis caches fuse helm"
 for group in "$@"; do
     case "$group" in
-        build | engines | clients | python | minio | browser | deny | book | bench | highs | network | redis | caches | helm) "install_$group" ;;
-        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, book, bench, highs, network, redis, caches or helm" ;;
+        build | engines | clients | python | minio | browser | deny | book | bench | highs | network | redis | caches | fuse | helm) "install_$group" ;;
+        *) fail "unknown group '$group': use build, engines, clients, python, minio, browser, deny, book, bench, highs, network, redis, caches, fuse or helm" ;;
     esac
 done
