@@ -10,10 +10,10 @@ use striate_site::protocol::limits::ServiceLimits;
 use striate_site::transport_conformance::{chunk, payload};
 use striate_site::{
     ByteStream, ChunkStore, Gate, LocalSite, MemoryStore, Priority, QueueLimits, RemoteOptions, RemoteSite,
-    Site, SiteIdentity, TcpConnector, WriteRequest, serve_site,
+    Connector, Site, SiteIdentity, TcpConnector, WriteRequest, serve_site,
 };
 use striate_trust::{Authority, PeerName, Role, Trust};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::oneshot;
 
 pub(super) const CLUSTER: ClusterId = ClusterId(0xc1);
@@ -70,6 +70,34 @@ pub(super) struct Served {
     pub(super) task: JoinHandle<()>,
 }
 
+/// What the kernel may take in each direction of a connection between [`serve_narrow`] and [`Narrow`], in bytes; Linux
+/// doubles it. Without it the system's settings decide, and 32 MiB a connection are common.
+const NARROW_BUFFER: u32 = 64 << 10;
+
+/// Connects by TCP with small buffers, so that little is under way to a receiver that does not read.
+#[derive(Debug)]
+pub(super) struct Narrow;
+
+#[async_trait]
+impl Connector for Narrow {
+    async fn connect(&self, address: &str) -> std::io::Result<Box<dyn ByteStream>> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(NARROW_BUFFER)?;
+        let stream = socket.connect(address.parse().map_err(std::io::Error::other)?).await?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
+    }
+}
+
+/// Serves a site whose connections have small buffers to send from.
+pub(super) fn serve_narrow(runtime: &Runtime, site: LocalSite, limits: ServiceLimits) -> Served {
+    let socket = TcpSocket::new_v4().unwrap();
+    // The connections inherit it.
+    socket.set_send_buffer_size(NARROW_BUFFER).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    serve_on(runtime, socket.listen(64).unwrap(), Open(Role::Gateway), site, limits)
+}
+
 pub(super) async fn serve(runtime: &Runtime, site: LocalSite, limits: ServiceLimits) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     serve_on(runtime, listener, Open(Role::Gateway), site, limits)
@@ -92,7 +120,15 @@ pub(super) fn serve_on(
 }
 
 pub(super) fn remote(runtime: &Runtime, site: u32, address: &str) -> RemoteSite {
-    let connector = Arc::new(TcpConnector);
+    remote_by(runtime, Arc::new(TcpConnector), site, address)
+}
+
+pub(super) fn remote_by(
+    runtime: &Runtime,
+    connector: Arc<dyn Connector>,
+    site: u32,
+    address: &str,
+) -> RemoteSite {
     RemoteSite::new(runtime.clone(), connector, address, identity(site), RemoteOptions::default())
 }
 

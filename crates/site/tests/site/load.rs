@@ -14,7 +14,7 @@ use striate_site::{
     DiskStore, DiskStoreOptions, MemoryStore, Priority, QueueLimits, ReadRequest, Site, SiteError,
 };
 
-use super::fixture::{local, remote, serve, write_request};
+use super::fixture::{Narrow, local, remote, remote_by, serve, serve_narrow, write_request};
 
 /// Chunks that need no disk are not read by workers, but they still have to be sent: a site with slow
 /// connections must not look idle.
@@ -23,13 +23,13 @@ async fn what_is_read_without_waiting_counts_until_it_is_sent() {
     let runtime = Runtime::real();
     let store = Arc::new(MemoryStore::default());
     let site = local(&runtime, 1, store, QueueLimits::default());
-    // More than the kernel takes for a receiver that does not read.
-    let (len, count) = (1 << 20, 96);
+    // A chunk is more than the kernel takes for a receiver that does not read.
+    let (len, count) = (1 << 20, 16);
     for number in 0..count {
         site.write(write_request(number, len)).await.unwrap();
     }
-    let served = serve(&runtime, site.clone(), ServiceLimits::default()).await;
-    let remote = remote(&runtime, 1, &served.address);
+    let served = serve_narrow(&runtime, site.clone(), ServiceLimits::default());
+    let remote = remote_by(&runtime, Arc::new(Narrow), 1, &served.address);
     let whole = |number| ChunkRange { chunk: chunk(number), offset: 0, len: len as u32 };
     let read = |number| {
         let ranges = vec![whole(number), whole(number + 1)];
