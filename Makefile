@@ -70,8 +70,10 @@ docs: ## The crates' documentation and the book, into target/book; every link in
 # Property tests draw the same cases every time here, so that a failure is the change's; `make soak` draws others.
 unit: ## The tests of all crates
 	@tools/install.sh engines
-	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} cargo test --workspace --no-fail-fast --lib --bins --tests
-	cargo test --package striate-codec --doc
+	status=0; \
+	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-2018} \
+		cargo test --workspace --no-fail-fast --lib --bins --tests || status=1; \
+	cargo test --package striate-codec --doc || status=1; exit $$status
 
 protocols: ## After a change of a .proto file: compile all of them into the code that is checked in beside them
 	cargo run --quiet --package striate-protocols
@@ -99,10 +101,11 @@ neon: ## The codec's tests on its NEON kernels, emulated by qemu-user
 
 clients: program ## aws-cli, boto3, rclone, s3cmd, mc, restic and bad input against a real server (FULL=1: 1 GiB, 10,000 keys)
 	@tools/install.sh clients
+	status=0; \
 	STRIATE="$(PROGRAM)" FULL="$(FULL)" \
-		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients
+		.tools/venv/bin/python -m pytest -q -p no:cacheprovider tests/clients || status=1; \
 	for server in front volatile; do TEST_SERVER=$$server STRIATE="$(PROGRAM)" FULL="$(FULL)" \
-		.tools/venv/bin/python -m pytest -q -p no:cacheprovider $(SEMANTICS) || exit 1; done
+		.tools/venv/bin/python -m pytest -q -p no:cacheprovider $(SEMANTICS) || status=1; done; exit $$status
 
 # What S3 promises of objects, for buckets in another store and in memory only.
 SEMANTICS = $(patsubst %,tests/clients/test_%.py,objects conditions multipart listing checksums presigned)
