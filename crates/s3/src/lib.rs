@@ -29,6 +29,7 @@ mod failure;
 mod form;
 mod gateway;
 pub mod keys;
+mod operations;
 mod options;
 mod peers;
 mod refusal;

@@ -43,6 +43,11 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN, "Please reduce your request rate.")
     }
 
+    /// Creates a refusal with status 501.
+    pub fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
+    }
+
     /// Converts the refusal to an error of s3s.
     pub fn into_s3_error(self) -> S3Error {
         let code = S3ErrorCode::from_bytes(self.code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);

@@ -1,5 +1,5 @@
-//! Buckets whose objects are in another S3 store: the interface that handles their requests,
-//! and which requests these are.
+//! Buckets whose objects are in another S3 store: the interface that handles their requests.
+//! Which requests these are is in the table of operations ([`crate::operations`]).
 //!
 //! The gateway verifies signatures, rights and bodies as for its own buckets, and hands over the rest of the request.
 //! Requests for the bucket itself (its creation, tags, CORS rules) stay here.
@@ -22,7 +22,6 @@ use crate::address::{Address, percent_decode};
 use crate::authorize::{Identity, Resource, authorize};
 use crate::body::Trailers;
 use crate::checksum;
-use crate::gateway::query_names;
 use crate::refusal::Refusal;
 use crate::translate::RequestContext;
 
@@ -94,61 +93,6 @@ pub trait RemoteBuckets: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardedAddress {
     pub address: Address,
-}
-
-/// Returns the operation of a request that goes elsewhere: its name, and the action that it needs. `None` for a request
-/// that stays here.
-pub(crate) fn operation(parts: &Parts, address: &Address) -> Option<(&'static str, &'static str)> {
-    let has = |parameter: &str| query_names(parts).any(|name| name == parameter);
-    if address.key.is_empty() {
-        return match parts.method {
-            Method::GET if has("uploads") => Some(("ListMultipartUploads", "s3:ListBucketMultipartUploads")),
-            Method::GET if has("versions") => Some(("ListObjectVersions", "s3:ListBucketVersions")),
-            Method::GET if has("versioning") => Some(("GetBucketVersioning", "s3:GetBucketVersioning")),
-            // Stores have parameters of their own, as MinIO's `metadata`.
-            Method::GET if has("list-type") || query_names(parts).all(is_of_listing) => {
-                Some(("ListObjects", "s3:ListBucket"))
-            }
-            // Rights and items are checked one by one, where batches are read.
-            Method::POST if has("batch") => None,
-            Method::POST if has("delete") => Some(("DeleteObjects", "s3:DeleteObject")),
-            _ => None,
-        };
-    }
-    let about = ["acl", "tagging", "attributes", "retention", "legal-hold", "torrent"];
-    let is_about = about.iter().any(|name| has(name));
-    Some(match parts.method {
-        Method::GET if has("uploadId") => ("ListParts", "s3:ListMultipartUploadParts"),
-        Method::GET if is_about => ("GetObjectSubresource", "s3:GetObject"),
-        Method::GET => ("GetObject", "s3:GetObject"),
-        Method::HEAD => ("HeadObject", "s3:GetObject"),
-        Method::PUT if has("uploadId") => ("UploadPart", "s3:PutObject"),
-        Method::PUT if is_about => ("PutObjectSubresource", "s3:PutObject"),
-        Method::PUT if parts.headers.contains_key("x-amz-copy-source") => ("CopyObject", "s3:PutObject"),
-        Method::PUT => ("PutObject", "s3:PutObject"),
-        Method::POST if has("uploads") => ("CreateMultipartUpload", "s3:PutObject"),
-        Method::POST if has("uploadId") => ("CompleteMultipartUpload", "s3:PutObject"),
-        Method::POST => ("PostObjectSubresource", "s3:PutObject"),
-        Method::DELETE if has("uploadId") => ("AbortMultipartUpload", "s3:AbortMultipartUpload"),
-        _ => ("DeleteObject", "s3:DeleteObject"),
-    })
-}
-
-fn is_of_listing(name: &str) -> bool {
-    const NAMES: [&str; 11] = [
-        "",
-        "list-type",
-        "prefix",
-        "delimiter",
-        "marker",
-        "max-keys",
-        "encoding-type",
-        "start-after",
-        "fetch-owner",
-        "continuation-token",
-        "x-id",
-    ];
-    NAMES.contains(&name)
 }
 
 /// Decides whether a request may do `action`, and read its copy source.
@@ -316,39 +260,6 @@ impl RemoteBuckets for NoRemoteBuckets {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn operation_of(method: &str, key: &str, query: &str) -> Option<&'static str> {
-        let request = http::Request::builder().method(method).uri(format!("/b/{key}?{query}")).body(());
-        let (parts, ()) = request.unwrap().into_parts();
-        let address = Address { bucket: "b".to_owned(), key: key.to_owned() };
-        operation(&parts, &address).map(|(name, _)| name)
-    }
-
-    #[test]
-    fn what_concerns_objects_goes_elsewhere_and_what_concerns_the_bucket_stays() {
-        for (method, key, query, expected) in [
-            ("GET", "", "", Some("ListObjects")),
-            ("GET", "", "list-type=2&prefix=a", Some("ListObjects")),
-            ("GET", "", "list-type=2&metadata=true", Some("ListObjects")),
-            ("GET", "", "uploads", Some("ListMultipartUploads")),
-            ("GET", "", "versioning", Some("GetBucketVersioning")),
-            ("PUT", "", "versioning", None),
-            ("GET", "", "cors", None),
-            ("GET", "", "tagging=", None),
-            ("PUT", "", "", None),
-            ("DELETE", "", "", None),
-            ("HEAD", "", "", None),
-            ("POST", "", "delete", Some("DeleteObjects")),
-            ("POST", "", "batch=put", None),
-            ("GET", "k", "", Some("GetObject")),
-            ("GET", "k", "tagging", Some("GetObjectSubresource")),
-            ("PUT", "k", "partNumber=1&uploadId=x", Some("UploadPart")),
-            ("POST", "k", "uploadId=x", Some("CompleteMultipartUpload")),
-            ("DELETE", "k", "", Some("DeleteObject")),
-        ] {
-            assert_eq!(operation_of(method, key, query), expected, "{method} {key}?{query}");
-        }
-    }
 
     fn body(pieces: Vec<Result<&'static str, &'static str>>) -> VerifiedBody {
         let pieces = pieces.into_iter().map(|piece| {

@@ -31,18 +31,6 @@ pub(crate) enum Kind {
     Exists,
 }
 
-impl Kind {
-    /// Returns the kind that the value of the parameter `batch` names.
-    pub fn named(value: &str) -> Option<Self> {
-        match value {
-            "" | "read" => Some(Self::Read),
-            "put" => Some(Self::Put),
-            "exists" => Some(Self::Exists),
-            _ => None,
-        }
-    }
-}
-
 /// What a response must know of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {

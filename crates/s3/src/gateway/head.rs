@@ -23,11 +23,6 @@ pub(super) fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &
     }
 }
 
-/// Returns the names of the query's parameters.
-pub(crate) fn query_names(parts: &Parts) -> impl Iterator<Item = &str> {
-    parts.uri.query().unwrap_or("").split('&').map(|it| it.split('=').next().unwrap_or(""))
-}
-
 fn http_body_is_absent(parts: &Parts) -> bool {
     !parts.headers.contains_key(header::TRANSFER_ENCODING)
 }

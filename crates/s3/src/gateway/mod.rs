@@ -37,7 +37,6 @@ use crate::remote_buckets::{self, ForwardedAddress, NoRemoteBuckets, RemoteBucke
 use crate::trace::Trace;
 use crate::translate::{RequestContext, Translator};
 
-pub(crate) use head::query_names;
 use prepare::PreparedRequest;
 
 /// Reports for the health paths whether the store can serve. Called on the event loop, so it must not block.

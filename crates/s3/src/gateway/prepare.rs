@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, header};
 use s3s::Body;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Gateway;
-use super::head::{host_of, query_names, set_apart, strip_signature, text, unframe};
+use super::head::{host_of, set_apart, strip_signature, text, unframe};
 use crate::address::Address;
 use crate::auth::{self, Payload};
 use crate::authorize::Identity;
@@ -17,6 +17,7 @@ use crate::body::{ArrivingBody, RequestBody, RequestPermits, collect};
 use crate::checksum;
 use crate::documents::batch_footprint;
 use crate::form::{self, AcceptedForm, FormAnswer, FormContext};
+use crate::operations::{self, Asked, Operation, check_conditions, resolve};
 use crate::options::Limits;
 use crate::peers::{InFlight, Peer};
 use crate::refusal::Refusal;
@@ -36,23 +37,6 @@ pub(super) struct PreparedRequest {
 const HASHED_BATCH: &str = "The items of a batch put are stored one by one as they arrive, before a hash of the whole body \
                             could be verified: send x-amz-content-sha256: UNSIGNED-PAYLOAD (each frame has a checksum), or \
                             sign the chunks.";
-
-/// Returns the kind of a batch request, or `None` if it is not one.
-///
-/// # Errors
-/// 400 for an unknown kind.
-fn batch_kind(parts: &Parts, address: &Address) -> Result<Option<Kind>, Refusal> {
-    let of_bucket = !address.bucket.is_empty() && address.key.is_empty();
-    if parts.method != Method::POST || !of_bucket {
-        return Ok(None);
-    }
-    let parameters = parts.uri.query().unwrap_or("").split('&');
-    let named =
-        parameters.map(|it| it.split_once('=').unwrap_or((it, ""))).find(|(name, _)| *name == "batch");
-    let Some((_, value)) = named else { return Ok(None) };
-    let unknown = || Refusal::bad("InvalidArgument", "batch must be read, put or exists.");
-    Kind::named(value).map(Some).ok_or_else(unknown)
-}
 
 impl Gateway {
     /// Verifies the request's signature and prepares the request for s3s.
@@ -91,10 +75,11 @@ impl Gateway {
         address: Address,
     ) -> Result<PreparedRequest, Refusal> {
         let (identity, payload, in_flight) = self.verify_signature(&mut parts, trace).await?;
+        let operation = resolved(&parts, &address, false, trace)?;
+        self.mark_elsewhere(operation, &mut parts, &address, &identity)?;
         let headers = set_apart(&mut parts);
-        self.mark_elsewhere(&mut parts, &address, &identity, trace)?;
-        let batch = self.mark_batch(&mut parts, &address)?;
-        let is_document = batch != Some(Kind::Put) && is_held(&parts, &address);
+        let batch = self.mark_batch(operation, &mut parts, &address);
+        let is_document = operation.body == operations::RequestBody::Document;
         if batch == Some(Kind::Put) && matches!(payload, Payload::Sha256(_)) {
             return Err(Refusal::bad("InvalidRequest", HASHED_BATCH));
         }
@@ -109,6 +94,7 @@ impl Gateway {
         let mut carried = RequestContext {
             trace,
             identity,
+            operation,
             trailers: None,
             headers,
             by_form: false,
@@ -144,32 +130,29 @@ impl Gateway {
         Ok((Identity { access_key: verified.access_key }, verified.payload, in_flight))
     }
 
-    /// Marks a request that another store answers, and checks that its sender may make it.
+    /// Refuses what nobody serves. Marks a request that another store answers, and checks that its sender may make it.
     fn mark_elsewhere(
         &self,
+        operation: &'static Operation,
         parts: &mut Parts,
         address: &Address,
         identity: &Identity,
-        trace: &Trace,
     ) -> Result<(), Refusal> {
-        if self.shared.hooks.remote_buckets.has(&address.bucket)
-            && let Some((operation, action)) = remote_buckets::operation(parts, address)
-        {
-            trace.set_operation(operation);
-            remote_buckets::allow(action, parts, address, identity)?;
+        let is_elsewhere = self.shared.hooks.remote_buckets.has(&address.bucket);
+        operation.check_served(is_elsewhere)?;
+        if is_elsewhere && operation.forwarded {
+            remote_buckets::allow(operation.action, parts, address, identity)?;
             parts.extensions.insert(ForwardedAddress { address: address.clone() });
         }
         Ok(())
     }
 
     /// Marks a batch request. Returns its kind.
-    fn mark_batch(&self, parts: &mut Parts, address: &Address) -> Result<Option<Kind>, Refusal> {
-        let batch = batch_kind(parts, address)?;
-        if let Some(kind) = batch {
-            let (bucket, documents) = (address.bucket.clone(), self.shared.documents.clone());
-            parts.extensions.insert(BatchMark { bucket, kind, documents });
-        }
-        Ok(batch)
+    fn mark_batch(&self, operation: &Operation, parts: &mut Parts, address: &Address) -> Option<Kind> {
+        let kind = operation.batch()?;
+        let (bucket, documents) = (address.bucket.clone(), self.shared.documents.clone());
+        parts.extensions.insert(BatchMark { bucket, kind, documents });
+        Some(kind)
     }
 
     /// Reads a document into memory and verifies its checksums. Returns it with the memory that it holds.
@@ -203,7 +186,7 @@ impl Gateway {
         mut address: Address,
     ) -> Result<PreparedRequest, Refusal> {
         let shared = &self.shared;
-        trace.set_operation("PostObject");
+        let operation = resolved(parts, &address, true, trace)?;
         let mut document = None;
         shared.documents.reserve(&mut document, form::HELD_BYTES)?;
         let (no_trailers, peer) = (Vec::new(), Arc::clone(peer));
@@ -220,7 +203,7 @@ impl Gateway {
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
         if shared.hooks.remote_buckets.has(&address.bucket) {
             let reason = "Forms are not forwarded to another store; use PutObject.";
-            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", reason));
+            return Err(Refusal::not_implemented(reason));
         }
         let held = (document, Some(self.begin_of_key(&access_key)?));
         let (mut parts, body) = put.into_parts();
@@ -229,6 +212,7 @@ impl Gateway {
         parts.extensions.insert(RequestContext {
             trace,
             identity,
+            operation,
             trailers: None,
             headers,
             by_form: true,
@@ -254,17 +238,20 @@ fn announced_trailers(headers: &HeaderMap, payload: &Payload) -> Vec<String> {
     }
 }
 
-/// Returns whether the body is a document for s3s to parse, not an object's bytes.
-fn is_held(parts: &Parts, address: &Address) -> bool {
-    const OBJECT_DOCUMENTS: [&str; 7] =
-        ["acl", "tagging", "retention", "legal-hold", "restore", "select", "uploads"];
-    match parts.method {
-        Method::POST => true,
-        Method::PUT => {
-            address.key.is_empty() || query_names(parts).any(|name| OBJECT_DOCUMENTS.contains(&name))
-        }
-        _ => false,
-    }
+/// Returns the operation that a request asks for, and names it for the audit log. Refuses conditions that it does not
+/// evaluate.
+fn resolved(
+    parts: &Parts,
+    address: &Address,
+    is_form: bool,
+    trace: &Trace,
+) -> Result<&'static Operation, Refusal> {
+    let query = parts.uri.query().unwrap_or_default();
+    let operation =
+        resolve(&Asked { method: &parts.method, address, query, headers: &parts.headers, is_form })?;
+    trace.set_operation(operation.name);
+    check_conditions(operation, &parts.headers)?;
+    Ok(operation)
 }
 
 /// Checks the declared length of a body that is to be held in memory.

@@ -1,6 +1,7 @@
 //! Translation between s3s's structures and the client service's: one small function for each operation.
 //!
-//! Each begins with [`Translator::enter`], which names the operation for the audit log and authorises it.
+//! Each begins with [`Translator::enter`], which checks that the operation is the one that the front resolved, and
+//! authorises it.
 
 mod acl;
 mod attributes;
@@ -27,6 +28,7 @@ use striate_core::Profile;
 
 use crate::authorize::{ACCOUNT_ID, Identity, Resource, authorize};
 use crate::body::Trailers;
+use crate::operations::Operation;
 use crate::refusal::Refusal;
 use crate::remote_buckets::RemoteBuckets;
 use crate::trace::Trace;
@@ -56,6 +58,8 @@ pub(crate) struct Translator {
 pub(crate) struct RequestContext {
     pub trace: Arc<Trace>,
     pub identity: Identity,
+    /// The operation that the front resolved.
+    pub operation: &'static Operation,
     pub trailers: Option<Trailers>,
     /// Headers that s3s would refuse or misread.
     pub headers: http::HeaderMap,
@@ -66,6 +70,21 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
+    /// Refuses a request that s3s takes for another operation than the front did, which has checked it as that one.
+    fn check_operation(&self, operation: &'static str) -> Result<(), Refusal> {
+        if self.operation.name == operation {
+            return Ok(());
+        }
+        tracing::error!(
+            resolved = self.operation.name,
+            routed = operation,
+            request = self.trace.request_id(),
+            "a request was routed to another operation than it was checked for; it was refused"
+        );
+        debug_assert_eq!(self.operation.name, operation);
+        Err(not_implemented(format!("The request is ambiguous: it could be {operation} too.")))
+    }
+
     /// Returns the text of a carried header.
     pub fn text(&self, name: &str) -> Option<String> {
         std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok().map(str::to_owned)
@@ -93,7 +112,7 @@ impl AuthorisedRequest {
 }
 
 impl Translator {
-    /// Begins an operation: names it, and authorises `action` on `resource`.
+    /// Begins an operation: checks that it is the resolved one, and authorises `action` on `resource`.
     fn enter<T>(
         &self,
         request: &S3Request<T>,
@@ -103,7 +122,7 @@ impl Translator {
     ) -> Result<AuthorisedRequest, S3Error> {
         let carried = request.extensions.get::<RequestContext>().cloned();
         let carried = carried.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
-        carried.trace.set_operation(operation);
+        carried.check_operation(operation)?;
         let identity = carried.identity.clone();
         authorize(action, resource, Some(&identity))?;
         check_key(resource)?;
