@@ -86,6 +86,11 @@ struct Inner {
 /// limits.
 const POOLED_BYTES: usize = 96 << 20;
 
+/// How long [`Runtime::spawn_thread`] tries while the system refuses threads.
+const THREAD_PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two such attempts.
+const THREAD_RETRY: Duration = Duration::from_millis(20);
+
 impl Runtime {
     /// Creates a runtime on the machine's clocks, with randomness from the operating system.
     ///
@@ -241,18 +246,44 @@ impl Runtime {
 
     /// Starts a named operating-system thread, for loops that block on a disk for their whole life.
     ///
+    /// While the system is short of threads or memory it tries again, for up to [`THREAD_PATIENCE`]: what a thread does
+    /// for a disk must not end because other work took the last one.
+    ///
     /// # Panics
     /// In a deterministic runtime, where hidden threads would break reproducibility, and if the operating system
-    /// refuses a thread.
+    /// refuses a thread for good.
     pub fn spawn_thread<W>(&self, name: &str, work: W) -> std::thread::JoinHandle<()>
     where
         W: FnOnce() + Send + 'static,
     {
         assert_eq!(self.inner.blocking, Blocking::Pool, "threads do not exist in virtual time");
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(work)
-            .unwrap_or_else(|error| panic!("cannot start the thread {name}: {error}"))
+        // A refused thread drops its closure, so the work is handed over only once the thread runs.
+        let work = Arc::new(Mutex::new(Some(work)));
+        let deadline = self.now() + THREAD_PATIENCE;
+        loop {
+            let handed = Arc::clone(&work);
+            let run = move || {
+                let work = handed.lock().take();
+                if let Some(work) = work {
+                    work();
+                }
+            };
+            match std::thread::Builder::new().name(name.to_owned()).spawn(run) {
+                Ok(thread) => return thread,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && self.now() < deadline => {
+                    self.pause_thread(THREAD_RETRY);
+                }
+                Err(error) => panic!("cannot start the thread {name}: {error}"),
+            }
+        }
+    }
+
+    /// Blocks the calling thread for `duration`; returns at once in a deterministic runtime. For threads of their own,
+    /// never inside a task.
+    pub fn pause_thread(&self, duration: Duration) {
+        if self.inner.blocking == Blocking::Pool {
+            std::thread::sleep(duration);
+        }
     }
 
     /// Whether this runtime is deterministic: no threads, blocking work inline.

@@ -285,8 +285,9 @@ pub enum SiteError {
     /// The disk is full up to its reserve.
     #[error("the site's disk is full")]
     NoSpace,
-    /// The queue is full; a retry at another site may succeed.
-    #[error("the site's queue is full")]
+    /// The queue is full, or the site's process is short of descriptors or memory. Nothing was done; a retry at another
+    /// site may succeed.
+    #[error("the site's queue is full, or its process is short of descriptors or memory")]
     Busy,
     /// The deadline passed before the site served the request.
     #[error("the deadline passed")]

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use striate_codec::crc32c;
 use striate_core::{ChunkId, ChunkRange, FencingEpoch};
-use striate_site::filesystem::{File, FileId, FileSystem, Lock, SimulatedFileSystem, Space};
+use striate_site::filesystem::{Directory, File, FileId, FileSystem, Lock, SimulatedFileSystem, Space};
 use striate_site::{ChunkInfo, ChunkPage, ChunkStore, SiteError, StoreStatus};
 
 /// A file system whose sync does nothing.
@@ -45,8 +45,8 @@ impl FileSystem for UnsyncedFileSystem {
         self.0.list(directory)
     }
 
-    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        self.0.sync_directory(directory)
+    fn open_directory(&self, directory: &Path) -> io::Result<Box<dyn Directory>> {
+        self.0.open_directory(directory)
     }
 
     fn identify(&self, path: &Path) -> io::Result<FileId> {

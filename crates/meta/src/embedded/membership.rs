@@ -1,6 +1,7 @@
 //! Membership of mirrors: ejecting them, recording the in-sync set, choosing directories, and free space.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -12,13 +13,18 @@ use super::committer::{Committer, Mirror};
 use super::epoch::{EPOCH_FILE, EpochRecord};
 use super::shared::{MirrorEvent, MirrorStatus};
 use super::snapshot::{Failure, Snapshot};
-use super::volume::{DiskId, MetaDirectory, Volume};
+use super::volume::{DiskId, MetaDirectory, Volume, is_out_of_descriptors};
 use super::worker::{AnswerQuorum, gather};
 use super::{Layout, Options};
 use crate::store::MetaError;
 
 /// Name of the file that reserves space for deletes on a full disk.
 pub(super) const RESERVE_FILE: &str = "meta.reserve";
+
+/// How long a record of the mirrors is tried again while the process is short of descriptors.
+const SHORTAGE_PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two such attempts.
+const SHORTAGE_RETRY: Duration = Duration::from_millis(50);
 
 /// A directory of the cluster.
 #[derive(Clone, Debug)]
@@ -92,12 +98,15 @@ fn start_recording(
     let mut asked_count = 0;
     for known_directory in directories.iter().filter(|known_directory| !known_directory.is_hung()) {
         known_directory.under_way.fetch_add(1, Ordering::SeqCst);
-        let (known_directory, answers) = (known_directory.clone(), answers.clone());
+        let (known_directory, answers, own_runtime) =
+            (known_directory.clone(), answers.clone(), runtime.clone());
         let bytes = (!vanished.contains(&known_directory.directory.disk_id))
             .then(|| record.encode(known_directory.directory.disk_id));
         let write = move || {
             let written = match bytes {
-                Some(bytes) => replace_epoch(&*known_directory.directory.volume, &bytes),
+                Some(bytes) => {
+                    replace_epoch_patiently(&own_runtime, &*known_directory.directory.volume, &bytes)
+                }
                 None => withdraw_epoch(&*known_directory.directory.volume),
             };
             known_directory.under_way.fetch_sub(1, Ordering::SeqCst);
@@ -119,14 +128,33 @@ fn withdraw_epoch(volume: &dyn Volume) -> std::io::Result<()> {
     Err(std::io::Error::other("its mirror has vanished"))
 }
 
+/// Replaces the record, and tries again for [`SHORTAGE_PATIENCE`] while the process is short of descriptors: it cannot go
+/// on without the record, and others free descriptors soon. An incomplete attempt changes nothing, since a record takes
+/// its name only when it is durable.
+fn replace_epoch_patiently(runtime: &Runtime, volume: &dyn Volume, bytes: &[u8]) -> std::io::Result<()> {
+    let deadline = runtime.now() + SHORTAGE_PATIENCE;
+    loop {
+        match replace_epoch(volume, bytes) {
+            Err(error)
+                if is_out_of_descriptors(&error)
+                    && !runtime.is_deterministic()
+                    && runtime.now() < deadline =>
+            {
+                runtime.pause_thread(SHORTAGE_RETRY);
+            }
+            replaced => return replaced,
+        }
+    }
+}
+
 /// Replaces the record. A full disk may refuse even this tiny file; the reserve then makes room.
 fn replace_epoch(volume: &dyn Volume, bytes: &[u8]) -> std::io::Result<()> {
-    volume.replace_file(EPOCH_FILE, bytes).or_else(|error| match Failure::from(error) {
-        Failure::NoSpace(_) => {
+    volume.replace_file(EPOCH_FILE, bytes).or_else(|error| match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             volume.remove_file(RESERVE_FILE)?;
             volume.replace_file(EPOCH_FILE, bytes)
         }
-        failure => Err(std::io::Error::other(failure.to_string())),
+        _ => Err(error),
     })
 }
 

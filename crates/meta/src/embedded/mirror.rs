@@ -14,13 +14,14 @@
 //! each group entirely or not at all.
 
 use std::cmp::Ordering;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, Table, TableDefinition, TableHandle};
 
 use super::group::{Change, Group};
 use super::snapshot::{Failure, RowTable, Snapshot, encode_value, failure};
-use super::volume::{RedbBackend, Storage, Volume};
+use super::volume::{RedbBackend, Storage, Volume, is_of_process};
 use crate::store::{Revision, TxId};
 
 /// Name of the database file.
@@ -41,6 +42,9 @@ const FORMAT: u64 = 1;
 
 /// File size in bytes below which compaction is not worthwhile.
 const COMPACT_ABOVE_BYTES: u64 = 64 << 20;
+
+/// Number of times that a file is looked up while the process is short of memory.
+const LOOKS: usize = 100;
 
 /// A copy commits whenever it has written this many bytes of rows.
 const COPY_BATCH_BYTES: usize = 8 << 20;
@@ -137,10 +141,18 @@ impl MirrorDb {
         self.snapshot()
     }
 
-    /// Fails if the file is no longer at its path.
+    /// Fails if the file is no longer at its path, or if that cannot be found out.
     pub(super) fn verify(&self) -> Result<(), Failure> {
-        let found = self.volume.verify().and_then(|()| self.storage.verify());
-        found.map_err(|error| Failure::Vanished(error.to_string()))
+        let look = || self.volume.verify().and_then(|()| self.storage.verify());
+        // The process may be short of memory for a moment, which says nothing about the disk.
+        let found = (0..LOOKS).map(|_| look()).find(|found| !found.as_ref().is_err_and(is_of_process));
+        found.unwrap_or_else(look).map_err(|error| match error.raw_os_error() {
+            // An error of the system that is not about the name: the disk cannot say.
+            Some(_) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Failure::Broken(error.to_string())
+            }
+            _ => Failure::Vanished(error.to_string()),
+        })
     }
 
     /// Returns the state after the last group.

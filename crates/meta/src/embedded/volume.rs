@@ -123,6 +123,21 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn release(&self) -> io::Result<()>;
 }
 
+/// Returns whether a call that opens, creates or examines a file failed because the process or the machine is short of
+/// descriptors, memory or threads, and not because of the disk. It must never be asked of a failed write or sync.
+pub(super) fn is_of_process(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::NOMEM | Errno::AGAIN)) || is_out_of_descriptors(error)
+}
+
+/// Returns whether a file could not be opened for want of a descriptor. No other call fails so.
+pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// Device and inode that a path leads to.
 type Inode = (u64, u64);
 

@@ -30,8 +30,10 @@ use super::record::{ChunkRecord, Record};
 use super::scan::{Scanner, read_stored};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
+use super::watch::WatchError;
 use super::writer::Writer;
 use super::{Shared, snapshot};
+use crate::filesystem;
 
 /// Result of [`super::DiskStore::compact_step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,9 +106,13 @@ impl Shared {
         }
         // Checked about every second even when there are no writes; and no file is added to a
         // directory that is being wiped.
-        if let Err(reason) = self.check_watched(None) {
-            self.become_suspect(reason);
-            return CompactionStep::Idle;
+        match self.check_watched(None) {
+            Ok(()) => {}
+            Err(WatchError::Lost(reason)) => {
+                self.become_suspect(reason);
+                return CompactionStep::Idle;
+            }
+            Err(WatchError::Unknown(_)) => return CompactionStep::Failed,
         }
         let result = match compaction.job.take() {
             Some(job) => self.continue_job(&mut compaction, job),
@@ -252,11 +258,7 @@ impl Shared {
         if is_finished {
             job.append(Record::Mark, &[])?;
             job.file.sync()?;
-            self.publish(job).inspect_err(|error| {
-                // The copies may or may not have their name, and the index does not know
-                // them: only a new start finds out.
-                self.become_suspect(format!("a compaction could not name its segment: {error}"));
-            })?;
+            self.publish(job)?;
             self.move_index(job);
             self.bury_uncovered()?;
             self.retire(job)?;
@@ -316,7 +318,7 @@ impl Shared {
         if self.state.read().index.get(chunk.chunk) != Some(from) {
             return Ok(());
         }
-        let Some(stored) = read_stored(&victim.file, &chunk, offset) else { return Ok(()) };
+        let Some(stored) = read_stored(&victim.file, &chunk, offset)? else { return Ok(()) };
         let (name, sequence) = (chunk.chunk, chunk.sequence);
         let offset = job.append_chunk(chunk, &stored)?;
         let to = Location { segment: job.name.number, offset, ..from };
@@ -326,8 +328,16 @@ impl Shared {
 
     /// Gives the new segment its name.
     fn publish(&self, job: &Job) -> io::Result<()> {
-        self.fs.rename(&job.temporary_path, &job.name.path(&self.directory))?;
-        self.fs.sync_directory(&self.directory)?;
+        let renamed = self.fs.rename(&job.temporary_path, &job.name.path(&self.directory));
+        if let Err(error) = &renamed
+            && filesystem::is_of_process(error)
+        {
+            return renamed;
+        }
+        renamed.and_then(|()| self.names.sync()).inspect_err(|error| {
+            // The copies may or may not have their name, and the index does not know them: only a new start finds out.
+            self.become_suspect(format!("a compaction could not name its segment: {error}"));
+        })?;
         let segment = Segment::new(job.name, &self.directory);
         self.open_files.put(&segment, job.file.clone());
         let mut state = self.state.write();
@@ -444,7 +454,7 @@ impl Shared {
                 _ => {}
             }
         }
-        self.fs.sync_directory(&self.directory)?;
+        self.names.sync()?;
         let mut state = self.state.write();
         names.iter().for_each(|name| state.forget_segment(name.number));
         drop(state);

@@ -640,6 +640,100 @@ fn an_unreadable_chunk_is_reported_as_damaged() {
     assert_eq!(block_on(store.read(range)), Ok(content(1).slice(..10)));
 }
 
+/// Out of descriptors, out of descriptors in the whole system, out of memory, out of threads or locks.
+const SHORTAGES: [i32; 4] = [24, 23, 12, 11];
+
+/// Returns whether a condemnation lies beside a segment.
+fn has_condemned(fs: &SimulatedFileSystem) -> bool {
+    fs.files().iter().any(|path| path.extension().is_some_and(|extension| extension == "condemned"))
+}
+
+#[test]
+fn a_process_short_of_descriptors_or_memory_condemns_nothing_and_writes_go_on_afterwards() {
+    for (errno, call) in
+        SHORTAGES.into_iter().flat_map(|e| [Call::Create, Call::Open, Call::Identify].map(|c| (e, c)))
+    {
+        let fs = SimulatedFileSystem::new(3, CAPACITY);
+        let mut known = Known::default();
+        let store = open(&fs).expect("opens");
+        assert!(known.step(&store, &Step::Write(1)));
+        fs.inject(Fault { call, after: 0, count: u64::MAX, errno });
+        let mut refused = 0;
+        // More than a segment holds: the shortage meets a segment that rolls.
+        for number in 2..20 {
+            match block_on(store.write(name(number), content(number), None)) {
+                Ok(()) => assert!(known.step(&store, &Step::Write(number)), "it is stored"),
+                Err(SiteError::Busy) => refused += 1,
+                Err(error) => panic!("errno {errno} of {call:?}: {error}"),
+            }
+            store.compact_step();
+        }
+        assert!(refused > 0 || call == Call::Open, "errno {errno} of {call:?}: a segment rolled");
+        assert_eq!(store.status().suspect, None, "errno {errno} of {call:?}");
+        assert!(!has_condemned(&fs), "errno {errno} of {call:?}");
+        fs.heal();
+        for number in 2..30 {
+            assert!(known.step(&store, &Step::Write(number)), "errno {errno} of {call:?}: {number}");
+        }
+        assert!(known.step(&store, &Step::Delete(vec![3, 5])));
+        drop(store);
+        // What was refused does not count after a power cut either.
+        check_after(&known, &fs.after_power_cut());
+    }
+}
+
+#[test]
+fn a_failed_write_or_sync_condemns_whatever_its_reason() {
+    for (errno, call) in [5, 24, 12, 11].into_iter().flat_map(|e| [Call::Write, Call::Sync].map(|c| (e, c))) {
+        let fs = SimulatedFileSystem::new(3, CAPACITY);
+        let store = open(&fs).expect("opens");
+        block_on(store.write(name(1), content(1), None)).expect("written");
+        fs.inject(Fault { call, after: 0, count: 1, errno });
+        block_on(store.write(name(2), content(2), None)).expect("written anew to another segment");
+        assert!(has_condemned(&fs), "errno {errno} of {call:?}");
+        fs.inject(Fault { call, after: 0, count: u64::MAX, errno });
+        let refused = block_on(store.write(name(3), content(3), None));
+        assert!(matches!(refused, Err(SiteError::Suspect(_))), "errno {errno} of {call:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn names_that_could_not_be_synced_condemn_the_disk() {
+    let fs = SimulatedFileSystem::new(3, CAPACITY);
+    let store = open(&fs).expect("opens");
+    fs.inject(Fault { call: Call::SyncDirectory, after: 0, count: u64::MAX, errno: 12 });
+    let refused = block_on(store.write(name(1), content(1), None));
+    assert!(matches!(refused, Err(SiteError::Suspect(_))), "{refused:?}");
+}
+
+#[test]
+fn a_chunk_that_cannot_be_opened_for_want_of_descriptors_is_not_damaged() {
+    for errno in SHORTAGES {
+        let fs = SimulatedFileSystem::new(3, CAPACITY);
+        let store = open(&fs).expect("opens");
+        block_on(store.write(name(1), content(1), None)).expect("written");
+        drop(store);
+        let store = open(&fs).expect("opens");
+        store.shared.state.read().segments.values().for_each(|segment| segment.segment.close());
+        fs.inject(Fault { call: Call::Open, after: 0, count: 2, errno });
+        let range = ChunkRange { chunk: name(1), offset: 0, len: 10 };
+        assert_eq!(block_on(store.read(range)), Err(SiteError::Busy));
+        assert_eq!(block_on(store.verify(name(1))).map(drop), Err(SiteError::Busy));
+        assert_eq!(block_on(store.read(range)), Ok(content(1).slice(..10)));
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_say_what_its_names_lead_to_is_suspect_but_not_called_vanished() {
+    let fs = SimulatedFileSystem::new(3, CAPACITY);
+    let store = open(&fs).expect("opens");
+    fs.inject(Fault { call: Call::Identify, after: 0, count: u64::MAX, errno: 5 });
+    match block_on(store.write(name(1), content(1), None)) {
+        Err(SiteError::Suspect(reason)) => assert!(reason.contains("cannot be examined"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_directory_that_vanishes_or_is_replaced_takes_no_acknowledgement() {
     for replaced in [false, true] {

@@ -60,10 +60,10 @@ use self::read::Source;
 use self::segment::OpenFiles;
 use self::state::State;
 use self::tables::Tables;
-use self::watch::Watch;
+use self::watch::{Watch, WatchError};
 use self::writer::{Change, Reply, Request, Writer};
 use crate::api::{ChunkPage, SiteError};
-use crate::filesystem::{self, FileSystem, Lock, Space};
+use crate::filesystem::{self, Directory, FileSystem, Lock, Space};
 use crate::identity;
 use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, HeldResources, StoreStatus};
 
@@ -172,6 +172,8 @@ struct Shared {
     runtime: Runtime,
     fs: Arc<dyn FileSystem>,
     directory: PathBuf,
+    /// The directory, open: making its names durable must not fail for want of a descriptor.
+    names: Box<dyn Directory>,
     options: DiskStoreOptions,
     reserve_bytes: u64,
     state: RwLock<State>,
@@ -241,6 +243,8 @@ impl DiskStore {
         let recovered = recovery::recover(&*fs, &directory, &open_files, options.segment_len)?;
         let watch = Watch::new(&*fs, &[identity::identity_path(root), lock_path])
             .map_err(|error| DiskStoreError::io("identify", &directory, error))?;
+        let names =
+            fs.open_directory(&directory).map_err(|error| DiskStoreError::io("open", &directory, error))?;
         let bytes_at_snapshot = recovered.state.disk_bytes().saturating_sub(recovered.scanned_bytes);
         let shared = Arc::new(Shared {
             runtime: runtime.clone(),
@@ -248,6 +252,7 @@ impl DiskStore {
             tables: Tables::new(options.table_bytes),
             options,
             directory,
+            names,
             open_files,
             next_segment: AtomicU32::new(recovered.next_segment),
             queue: Mutex::default(),
@@ -397,6 +402,8 @@ impl Shared {
         self.suspect.lock().clone().map(SiteError::Suspect)
     }
 
+    /// Makes the store take no more writes. Only what the disk did leads here: a failed write or sync, a name that is
+    /// gone. It ends with a full recovery, when the store is opened again.
     fn become_suspect(&self, reason: String) {
         tracing::error!(directory = %self.directory.display(), reason, "the disk is suspect; it takes no more writes");
         self.suspect.lock().get_or_insert(reason);
@@ -407,8 +414,10 @@ impl Shared {
     /// A suspect store writes none: its segments may hold records of failed groups, which only a scan can judge. Nor is
     /// one written into a directory that has been replaced by another.
     fn checkpoint(&self, compaction: &mut Compaction) -> io::Result<()> {
-        if let Err(reason) = self.check_watched(None) {
-            self.become_suspect(reason);
+        match self.check_watched(None) {
+            Ok(()) => {}
+            Err(WatchError::Lost(reason)) => self.become_suspect(reason),
+            Err(WatchError::Unknown(error)) => return Err(error),
         }
         if self.suspect.lock().is_some() {
             return Ok(());

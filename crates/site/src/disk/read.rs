@@ -21,7 +21,7 @@ use super::index::Location;
 use super::record::{ChunkRecord, Record};
 use super::segment::Segment;
 use crate::api::SiteError;
-use crate::filesystem::File;
+use crate::filesystem::{self, File};
 use crate::granule::{check_range, covering};
 use crate::store::{ChunkInfo, VERIFY_BYTES};
 
@@ -249,7 +249,11 @@ fn cut_off(chunk: ChunkId) -> SiteError {
     corrupt(chunk, "its record is cut off")
 }
 
-/// An unreadable sector counts as a damaged chunk: it is decoded around, and repaired elsewhere.
+/// An unreadable sector counts as a damaged chunk: it is decoded around, and repaired elsewhere. A process that is short
+/// of descriptors or memory damages nothing.
 fn unreadable(chunk: ChunkId, error: &io::Error) -> SiteError {
+    if filesystem::is_of_process(error) {
+        return SiteError::Busy;
+    }
     corrupt(chunk, &format!("it cannot be read: {error}"))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::record::{ALIGNMENT, ChunkRecord, FIXED_LEN, MAGIC, Record, RecordError};
 use super::segment::SegmentName;
-use crate::filesystem::File;
+use crate::filesystem::{self, File};
 
 /// Number of bytes read at a time while hopping.
 const WINDOW_LEN: usize = 64 * 1024;
@@ -133,7 +133,7 @@ fn drop_torn(file: &Arc<dyn File>, scan: &mut Scan, unmarked: usize) {
     let tail = scan.records.split_off(unmarked);
     for (offset, record) in tail {
         let intact = match &record {
-            Record::Chunk(chunk) => read_stored(file, chunk, offset).is_some(),
+            Record::Chunk(chunk) => matches!(read_stored(file, chunk, offset), Ok(Some(_))),
             _ => true,
         };
         if intact {
@@ -146,14 +146,23 @@ fn drop_torn(file: &Arc<dyn File>, scan: &mut Scan, unmarked: usize) {
 
 /// Reads what follows the header of the record at `offset`: the payload, or the pages of a paged chunk. `None` if a
 /// granule does not match or cannot be read.
-pub(super) fn read_stored(file: &Arc<dyn File>, chunk: &ChunkRecord, offset: u32) -> Option<Vec<u8>> {
+///
+/// # Errors
+/// If the process is too short of memory to read.
+pub(super) fn read_stored(
+    file: &Arc<dyn File>,
+    chunk: &ChunkRecord,
+    offset: u32,
+) -> io::Result<Option<Vec<u8>>> {
     let start = u64::from(offset) + chunk.header_len() as u64;
-    // An unreadable sector costs its chunk, not the store.
-    let stored = file.read_at(start, chunk.stored_len()).ok()?;
-    if stored.len() != chunk.stored_len() {
-        return None;
-    }
-    chunk.check_stored(0, &stored).ok().map(|()| stored)
+    let stored = match file.read_at(start, chunk.stored_len()) {
+        Ok(stored) => stored,
+        Err(error) if filesystem::is_of_process(&error) => return Err(error),
+        // An unreadable sector costs its chunk, not the store.
+        Err(_) => return Ok(None),
+    };
+    let is_intact = stored.len() == chunk.stored_len() && chunk.check_stored(0, &stored).is_ok();
+    Ok(is_intact.then_some(stored))
 }
 
 /// A part of the file in memory.

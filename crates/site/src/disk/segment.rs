@@ -150,6 +150,12 @@ impl Segment {
     pub fn new(name: SegmentName, directory: &Path) -> Arc<Self> {
         Arc::new(Self { name, path: name.path(directory), file: RwLock::new(None) })
     }
+
+    /// Closes the file until the next read.
+    #[cfg(test)]
+    pub fn close(&self) {
+        self.file.write().take();
+    }
 }
 
 /// Bounds the number of open segment files: beyond the limit the segment that was opened first is closed, and reopened
@@ -198,7 +204,12 @@ pub(super) fn create_segment(
     header: SegmentHeader,
 ) -> io::Result<Arc<dyn File>> {
     let file = fs.create(path)?;
-    file.write_all_at(&mut [IoSlice::new(&name.encode_header(header))], 0)?;
-    file.sync()?;
+    write_header(&*file, name, header)?;
     Ok(file)
+}
+
+/// Writes and syncs the header of a new segment.
+pub(super) fn write_header(file: &dyn File, name: SegmentName, header: SegmentHeader) -> io::Result<()> {
+    file.write_all_at(&mut [IoSlice::new(&name.encode_header(header))], 0)?;
+    file.sync()
 }

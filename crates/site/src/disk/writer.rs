@@ -9,6 +9,10 @@
 //! and the group is written again to a new segment. A second failure makes the store suspect: from then on it refuses
 //! writes and still tries to read. A sync is never just repeated, because Linux forgets the pages that it failed to
 //! write (design.md §10.1).
+//!
+//! The call decides what a failure means, not its reason. A failed write or sync always condemns its segment. A file
+//! that cannot be created, opened or examined because the process is short of descriptors or memory condemns nothing:
+//! the group is refused, and what was written of it is cut off durably.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -22,10 +26,11 @@ use super::Shared;
 use super::index::Location;
 use super::layout::{AppendPosition, Layout};
 use super::record::{ChunkRecord, Record};
-use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
+use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, write_header};
 use super::state::{DeadCopy, SegmentState};
+use super::watch::WatchError;
 use crate::api::SiteError;
-use crate::filesystem::File;
+use crate::filesystem::{self, File};
 use crate::granule;
 use crate::store::HeldResources;
 
@@ -113,8 +118,38 @@ struct Group {
 #[derive(Debug)]
 enum AppendError {
     Full,
+    /// A write or a sync failed, or the disk refused a file.
     Failed(io::Error),
-    Vanished(String),
+    /// The process is short of descriptors or memory; nothing of the group is stored.
+    Refused(io::Error),
+    Lost(String),
+}
+
+impl AppendError {
+    /// Returns what a failure to create or open a file means.
+    fn of_opening(error: io::Error) -> Self {
+        match filesystem::is_of_process(&error) {
+            true => Self::Refused(error),
+            false => Self::of_writing(error),
+        }
+    }
+
+    /// Returns what a failure to write or sync means.
+    fn of_writing(error: io::Error) -> Self {
+        match is_full(&error) {
+            true => Self::Full,
+            false => Self::Failed(error),
+        }
+    }
+}
+
+impl From<WatchError> for AppendError {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::Lost(reason) => Self::Lost(reason),
+            WatchError::Unknown(error) => Self::Refused(error),
+        }
+    }
 }
 
 impl Writer {
@@ -231,7 +266,12 @@ impl Writer {
                 shared.become_suspect(format!("two writes in a row failed: {error}"));
                 Err(shared.suspect_error().expect("just set"))
             }
-            Err(AppendError::Vanished(reason)) => {
+            Err(AppendError::Refused(error)) => {
+                let directory = shared.directory.display();
+                tracing::warn!(%directory, %error, "a write was refused: the process is short of descriptors or memory");
+                Err(SiteError::Busy)
+            }
+            Err(AppendError::Lost(reason)) => {
                 shared.become_suspect(reason);
                 Err(shared.suspect_error().expect("just set"))
             }
@@ -261,10 +301,7 @@ impl Writer {
         records: &mut [(Record, Bytes)],
     ) -> Result<Vec<Location>, AppendError> {
         if records.is_empty() {
-            return match shared.check_watched(None) {
-                Ok(()) => Ok(Vec::new()),
-                Err(reason) => Err(AppendError::Vanished(reason)),
-            };
+            return shared.check_watched(None).map(|()| Vec::new()).map_err(AppendError::from);
         }
         let error = match self.append(shared, records) {
             Err(AppendError::Failed(error)) => error,
@@ -298,7 +335,8 @@ impl Writer {
     ) -> io::Result<Vec<Location>> {
         self.append(shared, records).map_err(|error| match error {
             AppendError::Full => io::ErrorKind::StorageFull.into(),
-            AppendError::Vanished(reason) => {
+            AppendError::Refused(error) => error,
+            AppendError::Lost(reason) => {
                 shared.become_suspect(reason.clone());
                 io::Error::other(reason)
             }
@@ -319,29 +357,36 @@ impl Writer {
             direct_bytes: shared.options.direct_bytes,
         };
         let mut layout = Layout::new(at, records, buffer);
-        let outcome = layout.write(&*active.file).and_then(|()| active.file.sync());
+        let written = layout.write(&*active.file).and_then(|()| active.file.sync());
+        let outcome = match written {
+            Ok(()) => shared.check_watched(Some(active)).map_err(AppendError::from),
+            Err(error) => Err(AppendError::of_writing(error)),
+        };
         match outcome {
             Ok(()) => {}
-            Err(error) if is_full(&error) => return Err(self.undo(shared, error)),
-            Err(error) => return Err(AppendError::Failed(error)),
+            Err(error @ (AppendError::Full | AppendError::Refused(_))) => {
+                return Err(self.undo(shared, error));
+            }
+            Err(error) => return Err(error),
         }
         active.len = layout.end;
         active.mark_due = false;
-        shared.check_watched(Some(active)).map_err(AppendError::Vanished)?;
         let locations = std::mem::take(&mut layout.locations);
         self.buffer = layout.into_buffer();
         Ok(locations)
     }
 
-    /// Durably cuts off a group during which the disk became full. A cut that a power cut undoes would bring back
-    /// records that were never acknowledged, and that later deletes did not know of.
-    fn undo(&mut self, shared: &Shared, error: io::Error) -> AppendError {
+    /// Durably cuts off a group during which the disk became full, or that cannot be acknowledged; returns why. A cut
+    /// that a power cut undoes would bring back records that were never acknowledged, and that later deletes did not
+    /// know of.
+    fn undo(&mut self, shared: &Shared, reason: AppendError) -> AppendError {
         let cut = |active: &ActiveSegment| active.file.set_len(active.len).and_then(|()| active.file.sync());
-        let cut = self.active.as_ref().map(cut);
-        if matches!(cut, Some(Err(_))) && self.condemn_active(shared).is_err() {
+        if let Some(Err(error)) = self.active.as_ref().map(cut)
+            && self.condemn_active(shared).is_err()
+        {
             return AppendError::Failed(error);
         }
-        AppendError::Full
+        reason
     }
 
     /// Returns the segment to append records of up to `version` to. Creates one if there is none, or if the current one
@@ -354,13 +399,9 @@ impl Writer {
         }
         if self.active.is_none() {
             // No file is added to a directory that is being wiped.
-            shared.check_watched(None).map_err(AppendError::Vanished)?;
+            shared.check_watched(None)?;
             let version = version.max(shared.version_in_force());
-            let active = shared.new_segment(version).map_err(|error| match is_full(&error) {
-                true => AppendError::Full,
-                false => AppendError::Failed(error),
-            })?;
-            self.active = Some(active);
+            self.active = Some(shared.new_segment(version)?);
         }
         Ok(self.active.as_mut().expect("made if it was missing"))
     }
@@ -426,12 +467,12 @@ fn is_full(error: &io::Error) -> bool {
 
 impl Shared {
     /// Creates the next segment, whose name is durable on return.
-    fn new_segment(&self, version: u8) -> io::Result<ActiveSegment> {
+    fn new_segment(&self, version: u8) -> Result<ActiveSegment, AppendError> {
         let name = self.next_segment_name();
         let epoch = self.state.read().epoch;
-        let header = SegmentHeader { version, epoch };
-        let file = create_segment(&*self.fs, name, &name.path(&self.directory), header)?;
-        self.fs.sync_directory(&self.directory)?;
+        let file = self.fs.create(&name.path(&self.directory)).map_err(AppendError::of_opening)?;
+        let written = write_header(&*file, name, SegmentHeader { version, epoch });
+        written.and_then(|()| self.names.sync()).map_err(AppendError::of_writing)?;
         let segment = Segment::new(name, &self.directory);
         self.open_files.put(&segment, file.clone());
         let state = SegmentState::new(segment.clone(), version, SEGMENT_HEADER_LEN, epoch);

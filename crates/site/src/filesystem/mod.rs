@@ -64,8 +64,13 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Returns the names in a directory, in no particular order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
+    /// Opens a directory, so that its names can be made durable without another descriptor.
+    fn open_directory(&self, directory: &Path) -> io::Result<Box<dyn Directory>>;
+
     /// Makes the names of a directory durable.
-    fn sync_directory(&self, directory: &Path) -> io::Result<()>;
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        self.open_directory(directory)?.sync()
+    }
 
     /// Returns the identity of the file that has this name now.
     fn identify(&self, path: &Path) -> io::Result<FileId>;
@@ -116,6 +121,22 @@ pub trait File: Send + Sync + Debug {
 
     /// Returns the identity of the file.
     fn id(&self) -> io::Result<FileId>;
+}
+
+/// An open directory.
+pub trait Directory: Send + Sync + Debug {
+    /// Makes the names in the directory durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Returns whether a call failed because the process or the machine is short of descriptors, memory or threads.
+///
+/// Of a call that opens, creates, examines or renames a file this says that the disk has nothing to do with it. It must
+/// never be asked of a failed write or sync: what these wrote is in doubt whatever the reason (design.md §10.1).
+pub(crate) fn is_of_process(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    use rustix::io::Errno;
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
 /// A held lock; dropping it releases the lock.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Advice, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{DIRECT_ALIGNMENT, File, FileId, FileSystem, Lock, Space};
+use super::{DIRECT_ALIGNMENT, Directory, File, FileId, FileSystem, Lock, Space, is_of_process};
 
 /// Linux, through its system calls.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,9 +54,9 @@ impl FileSystem for RealFileSystem {
         Ok(names)
     }
 
-    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+    fn open_directory(&self, directory: &Path) -> io::Result<Box<dyn Directory>> {
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-        fs::File::open(directory)?.sync_all()
+        Ok(Box::new(RealDirectory(fs::File::open(directory)?)))
     }
 
     fn identify(&self, path: &Path) -> io::Result<FileId> {
@@ -106,6 +106,15 @@ fn file_id(metadata: &fs::Metadata) -> FileId {
     FileId { device: metadata.dev(), inode: metadata.ino() }
 }
 
+#[derive(Debug)]
+struct RealDirectory(fs::File);
+
+impl Directory for RealDirectory {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
 /// A lock that lives as long as its descriptor.
 #[derive(Debug)]
 struct RealLock {
@@ -121,7 +130,8 @@ struct RealFile {
     nowait: AtomicBool,
     /// A second descriptor with `O_DIRECT`, opened at the first use; the inner `None` means that it was refused.
     direct: Mutex<Option<Option<Arc<fs::File>>>>,
-    /// A third descriptor, without read-ahead by the kernel, opened at the first large read.
+    /// A third descriptor, without read-ahead by the kernel, opened at the first large read; the inner `None` means that
+    /// it was refused.
     exact: OnceLock<Option<fs::File>>,
 }
 
@@ -140,24 +150,39 @@ impl RealFile {
         if len <= EXACT_FROM {
             return &self.file;
         }
-        let open = || {
+        if self.exact.get().is_none() {
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-            rustix::fs::fadvise(&file, 0, None, Advice::Random).ok()?;
-            Some(fs::File::from(file))
-        };
-        self.exact.get_or_init(open).as_ref().unwrap_or(&self.file)
+            let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let advised =
+                opened.and_then(|file| rustix::fs::fadvise(&file, 0, None, Advice::Random).map(|()| file));
+            if let Some(known) = lasting(advised) {
+                // Another reader may have set it meanwhile.
+                let _ = self.exact.set(known.map(fs::File::from));
+            }
+        }
+        self.exact.get().and_then(Option::as_ref).unwrap_or(&self.file)
     }
 
     fn direct(&self) -> Option<Arc<fs::File>> {
         let mut direct = self.direct.lock();
-        let open = || {
+        if direct.is_none() {
             // Through /proc, so that it is the same file even if its name is gone.
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::empty()).ok().map(|fd| Arc::new(fs::File::from(fd)))
-        };
-        direct.get_or_insert_with(open).clone()
+            let opened = rustix::fs::open(path, flags, Mode::empty());
+            *direct = lasting(opened).map(|known| known.map(|file| Arc::new(fs::File::from(file))));
+        }
+        direct.clone().flatten()
+    }
+}
+
+/// Returns a further descriptor of a file, or that there can be none. `None` if that is not known, because the process
+/// was short of descriptors: the next call tries again.
+fn lasting<F>(opened: Result<F, Errno>) -> Option<Option<F>> {
+    match opened {
+        Ok(file) => Some(Some(file)),
+        Err(error) if is_of_process(&error.into()) => None,
+        Err(_) => Some(None),
     }
 }
 

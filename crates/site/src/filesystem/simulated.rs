@@ -16,7 +16,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use super::{DIRECT_ALIGNMENT, File, FileId, FileSystem, Lock, Space};
+use super::{DIRECT_ALIGNMENT, Directory, File, FileId, FileSystem, Lock, Space};
 
 /// Length of a sector in bytes: the medium writes a sector whole or not at all.
 const SECTOR_LEN: u64 = 512;
@@ -28,8 +28,10 @@ const DEVICE: u64 = 7;
 pub enum Call {
     /// Creating a file.
     Create,
-    /// Opening a file.
+    /// Opening a file or a directory, listing, locking, and asking for free space.
     Open,
+    /// Examining which file a name or a descriptor leads to: stat.
+    Identify,
     /// Reading by any call.
     Read,
     /// Writing; a failed write leaves a part of its bytes.
@@ -48,7 +50,7 @@ pub enum Call {
 
 impl Call {
     fn changes_something(self) -> bool {
-        !matches!(self, Call::Open | Call::Read)
+        !matches!(self, Call::Open | Call::Identify | Call::Read)
     }
 }
 
@@ -61,7 +63,7 @@ pub struct Fault {
     pub after: u64,
     /// Number of calls that then fail.
     pub count: u64,
-    /// The `errno` of the failure: 5 is EIO, 28 ENOSPC.
+    /// The `errno` of the failure: 5 is EIO, 24 EMFILE, 28 ENOSPC.
     pub errno: i32,
 }
 
@@ -546,19 +548,13 @@ impl FileSystem for SimulatedFileSystem {
         Ok(children.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
-    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        let mut world = self.call(Call::SyncDirectory)?;
-        for change in std::mem::take(&mut world.pending_names) {
-            match change.concerns(directory) {
-                true => change.apply(&mut world.durable_names),
-                false => world.pending_names.push(change),
-            }
-        }
-        Ok(())
+    fn open_directory(&self, directory: &Path) -> io::Result<Box<dyn Directory>> {
+        drop(self.call(Call::Open)?);
+        Ok(Box::new(SimulatedDirectory { fs: self.clone(), path: directory.to_owned() }))
     }
 
     fn identify(&self, path: &Path) -> io::Result<FileId> {
-        let world = self.call(Call::Open)?;
+        let world = self.call(Call::Identify)?;
         let inode = *world.names.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(FileId { device: DEVICE, inode })
     }
@@ -581,6 +577,25 @@ impl FileSystem for SimulatedFileSystem {
             world.change_name(NameChange { remove: None, add: Some((path.to_owned(), inode)) });
         }
         Ok(Box::new(SimulatedLock { fs: self.clone(), path: path.to_owned() }))
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedDirectory {
+    fs: SimulatedFileSystem,
+    path: PathBuf,
+}
+
+impl Directory for SimulatedDirectory {
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.fs.call(Call::SyncDirectory)?;
+        for change in std::mem::take(&mut world.pending_names) {
+            match change.concerns(&self.path) {
+                true => change.apply(&mut world.durable_names),
+                false => world.pending_names.push(change),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -694,7 +709,7 @@ impl File for SimulatedFile {
     }
 
     fn id(&self) -> io::Result<FileId> {
-        drop(self.fs.call(Call::Open)?);
+        drop(self.fs.call(Call::Identify)?);
         Ok(FileId { device: DEVICE, inode: self.inode })
     }
 }

@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RemoteOptions;
 use crate::api::SiteError;
+use crate::filesystem::is_of_process;
 use crate::protocol::HELLO_PATH;
 use crate::protocol::hello::{HelloReply, MAX_WELCOME_LEN, encode_hello};
 use crate::protocol::limits::MAX_ERROR_LEN;
@@ -64,7 +65,14 @@ impl Endpoint {
 
     pub(super) async fn open_stream(&self) -> Result<TokioIo<Box<dyn ByteStream>>, SiteError> {
         let connecting = self.connector.connect(&self.address);
-        self.within(self.options.connect_timeout, connecting).await.map(TokioIo::new)
+        let limit = self.options.connect_timeout;
+        match self.runtime.timeout(limit, connecting).await {
+            Ok(Ok(stream)) => Ok(TokioIo::new(stream)),
+            // This process is short of descriptors or memory, which says nothing about the site.
+            Ok(Err(error)) if is_of_process(&error) => Err(SiteError::Busy),
+            Ok(Err(error)) => Err(self.unavailable(error)),
+            Err(_) => Err(self.unavailable(format!("no answer within {limit:?}"))),
+        }
     }
 
     /// Says hello through `send` and checks the welcome.

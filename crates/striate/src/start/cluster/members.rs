@@ -230,9 +230,14 @@ impl Cluster {
     }
 }
 
-/// Returns true if the member's directory still holds its roster.
+/// Returns false if the member's directory has vanished: its roster has no name any more, or is another disk's. A roster
+/// that cannot be read just now, such as when the process is out of descriptors, says nothing about the disk.
 pub(super) fn still_there(member: &Member) -> bool {
-    matches!(Roster::read(&member.path), Ok(Some((_, disk))) if disk == member.disk)
+    match Roster::read(&member.path) {
+        Ok(Some((_, disk))) => disk == member.disk,
+        Ok(None) => false,
+        Err(_) => true,
+    }
 }
 
 /// Refuses a directory that is not blank.
