@@ -163,7 +163,10 @@ def serve(backing, mount, switch, killable):
             return os.open(at(path), os.O_RDONLY | os.O_DIRECTORY)
 
         def readdir(self, path, fh):
-            return [".", "..", *os.listdir(fh)]
+            # Names without an inode count as removed.
+            with os.scandir(fh) as entries:
+                found = [(entry.name, {"st_ino": entry.inode()}, 0) for entry in entries]
+            return [(name, {"st_ino": 1}, 0) for name in (".", "..")] + found
 
         def fsyncdir(self, path, datasync, fh):
             os.fsync(fh)
@@ -202,6 +205,11 @@ def serve(backing, mount, switch, killable):
             os.utime(at(path), ns=times)
             return 0
 
+    class Mount(mfusepy.FUSE):
+        def truncate_fuse_3(self, path, length, info):
+            """Passes the open file on: a file that was removed has no path."""
+            return self.operations.truncate(path and path.decode(), length, info.contents.fh if info else None)
+
     def at(path):
         return f"{backing}{path}"
 
@@ -222,7 +230,7 @@ def serve(backing, mount, switch, killable):
         options["intr"] = True
         signal.signal(signal.SIGUSR1, lambda *_: None)  # which libfuse sends to the thread of a call that is interrupted
     # As many threads as calls can wait, or those that do not wait would queue behind them.
-    mfusepy.FUSE(Passthrough(), mount, foreground=True, max_threads=500, allow_other=True, **options)
+    Mount(Passthrough(), mount, foreground=True, max_threads=500, allow_other=True, **options)
 
 
 KIND_OF = {operation: kind for kind, operations in KINDS.items() for operation in operations}
