@@ -84,7 +84,8 @@ def prove_wide_codec(ledger, full):
 def prove_tests(ledger, tests):
     """Runs tests that are claims, by name: each has its claim, its package, its target and its name."""
     for claim, package, target, name in tests:
-        command = ["cargo", "test", "--quiet", "--package", package, "--test", target, "--", name]
+        which = ["--lib"] if target == "lib" else ["--test", target]
+        command = ["cargo", "test", "--quiet", "--package", package, *which, "--", name]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         passed = re.search(r"test result: ok\. ([1-9]\d*) passed", done.stdout)
         last_lines = "" if passed else (done.stdout + done.stderr).strip()[-300:]

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use striate_listen::Networks;
+
 /// Options of a gateway. [`Default`] gives what a server starts with.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
@@ -22,9 +24,11 @@ pub struct Limits {
     /// Maximum number of connections. When all are in use, an idle one is closed to make room for the next; if none is
     /// idle, the next gets a 503 and is closed.
     pub connections: usize,
-    /// Maximum number of connections, and so of requests in flight, of one address (for IPv6: one network of 64 bits);
-    /// more get a 503 and are closed.
+    /// Maximum number of connections, and so of requests in flight, of one address (for IPv6: one network of 64 bits).
+    /// One more closes an idle one of that address; if none is idle, it gets a 503 and is closed.
     pub connections_per_address: usize,
+    /// Proxies, whose addresses stand for many clients and are not counted.
+    pub trusted_proxies: Networks,
     /// Maximum number of requests in flight of one access key; more get 503 SlowDown.
     pub requests_per_key: usize,
     /// Maximum number of bytes in one request's head (request line and headers).
@@ -64,6 +68,7 @@ impl Default for Limits {
         Self {
             connections: 4_096,
             connections_per_address: 1_024,
+            trusted_proxies: Networks::default(),
             requests_per_key: 2_048,
             header_bytes: 64 << 10,
             header_count: 128,

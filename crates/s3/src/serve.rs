@@ -4,6 +4,8 @@
 //! for a request's head and between requests, and in the size of a head. [`crate::peers`] decides how fast a peer must
 //! send its body and take its response, and which connections are closed first. A shutdown stops accepting, lets
 //! requests in flight finish, and breaks off the rest after the drain time.
+//!
+//! A request in plain HTTP to a port with TLS is answered with 400, in plain HTTP, and why.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,23 +20,27 @@ use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
+use striate_listen::next_connection;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::gateway::Gateway;
 use crate::peers::{AdmittedPeer, Peer};
 use crate::tls::Certificates;
 use crate::wire::{Socket, Wire};
 
-/// Pause before the next accept when the system has run out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Idle time of a peer after which memory held for it is released, even if no request waits for memory.
 const IDLE: Duration = Duration::from_secs(5);
 /// Response to a connection above the limit.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+
+/// Response to a request in plain HTTP on a port with TLS.
+const PLAIN_TO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 64\r\n\
+    connection: close\r\n\r\nThis port speaks HTTPS only: write https:// instead of http://.\n";
 
 /// Progress of a shutdown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,19 +126,10 @@ async fn accept(
 ) -> io::Result<()> {
     let shared = Arc::clone(&connections.gateway.shared);
     loop {
-        let accepted = tokio::select! {
+        let (stream, remote) = tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, remote) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) if is_of_one_connection(&error) => continue,
-            Err(error) => {
-                tracing::error!(%error, "a connection cannot be accepted");
-                shared.runtime.sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
+            accepted = next_connection(&shared.runtime, "s3", || listener.accept()) => accepted,
         };
         match shared.peers.admit(remote.ip()) {
             Ok(admitted) => {
@@ -141,23 +138,40 @@ async fn accept(
             Err(full) => {
                 shared.hooks.metrics.refused(full.reason());
                 if connections.tls.is_none() {
-                    refuse(stream);
+                    send_at_once(stream, TOO_MANY);
                 }
             }
         }
     }
 }
 
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+/// Sends a response, as far as the socket takes it at once, and closes the connection.
+fn send_at_once(mut stream: TcpStream, response: &[u8]) {
+    let write = pin!(stream.write_all(response));
+    let _ = write.poll(&mut Context::from_waker(std::task::Waker::noop()));
 }
 
-/// Sends the reason, as far as the socket takes it at once, and closes the connection.
-fn refuse(stream: TcpStream) {
-    let mut stream = stream;
-    let write = pin!(stream.write_all(TOO_MANY));
-    let _ = write.poll(&mut Context::from_waker(std::task::Waker::noop()));
+/// Returns whether the peer speaks plain HTTP: a method comes first, and not a handshake.
+async fn is_plain_http(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1) if first[0].is_ascii_uppercase())
+}
+
+/// What became of a TLS handshake.
+enum Handshake {
+    Done(Box<TlsStream<TcpStream>>),
+    Plain(TcpStream),
+    Failed(io::Error),
+}
+
+async fn shake_hands(acceptor: TlsAcceptor, stream: TcpStream) -> Handshake {
+    if is_plain_http(&stream).await {
+        return Handshake::Plain(stream);
+    }
+    match acceptor.accept(stream).await {
+        Ok(stream) => Handshake::Done(Box::new(stream)),
+        Err(error) => Handshake::Failed(error),
+    }
 }
 
 impl Connections {
@@ -174,13 +188,23 @@ impl Connections {
                 let acceptor = TlsAcceptor::from(certificates.server_config());
                 let shared = &self.gateway.shared;
                 let limit = shared.options.limits.handshake_timeout;
-                match shared.runtime.timeout(limit, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => self.serve(stream, remote, peer).await,
-                    Ok(Err(error)) => {
+                let handshake = shared.runtime.timeout(limit, shake_hands(acceptor, stream));
+                // A connection that must make room cannot wait until its handshake is over.
+                let outcome = tokio::select! {
+                    outcome = handshake => outcome.ok(),
+                    () = peer.evicted() => None,
+                };
+                match outcome {
+                    Some(Handshake::Done(stream)) => self.serve(*stream, remote, peer).await,
+                    Some(Handshake::Plain(stream)) => {
+                        hooks.metrics.refused("plain");
+                        send_at_once(stream, PLAIN_TO_TLS);
+                    }
+                    Some(Handshake::Failed(error)) => {
                         tracing::debug!(%error, %remote, "a TLS handshake failed");
                         hooks.metrics.refused("handshake");
                     }
-                    Err(_) => hooks.metrics.refused("handshake"),
+                    None => hooks.metrics.refused("handshake"),
                 }
             }
         }

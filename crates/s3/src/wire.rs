@@ -13,7 +13,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustix::ioctl::{Getter, Opcode, ioctl};
 use striate_runtime::{Runtime, Timer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -63,20 +64,31 @@ impl Socket for TlsStream<TcpStream> {
     }
 }
 
-/// The sweeper's access to a socket, by a descriptor of its own: the connection's is in use.
-struct Descriptor(OwnedFd);
+/// The sweeper's access to a socket, until the connection takes it away before it closes the socket. A descriptor of its
+/// own would be one more of each connection, just when there are many.
+#[derive(Clone, Default)]
+struct SharedDescriptor(Arc<Mutex<Option<RawFd>>>);
 
-impl SendBuffer for Descriptor {
+impl SharedDescriptor {
+    /// Calls `look` with the socket, unless it is closed. The connection cannot close it meanwhile.
+    fn with<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+        let descriptor = self.0.lock();
+        // SAFETY: a connection takes its descriptor away, under this lock, before it closes it.
+        descriptor.map(|descriptor| look(unsafe { BorrowedFd::borrow_raw(descriptor) }))
+    }
+}
+
+impl SendBuffer for SharedDescriptor {
     fn unacknowledged(&self) -> u64 {
         // SAFETY: SIOCOUTQ is one of the system's ioctl numbers, and writes an int.
         let getter = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
         // SAFETY: as above; the descriptor stays open while it is borrowed.
-        let held = unsafe { ioctl(&self.0, getter) };
-        held.map_or(0, |held| u64::try_from(held).unwrap_or(0))
+        let held = self.with(|socket| unsafe { ioctl(socket, getter) });
+        held.and_then(Result::ok).map_or(0, |held| u64::try_from(held).unwrap_or(0))
     }
 
     fn bound(&self) {
-        bound_unsent(&self.0, UNSENT_OF_SLOW);
+        self.with(|socket| bound_unsent(&socket, UNSENT_OF_SLOW));
     }
 }
 
@@ -95,11 +107,6 @@ fn reset_at_end(stream: &TcpStream) {
     }
 }
 
-/// Returns the send buffer of a connection.
-fn watch(stream: &TcpStream) -> io::Result<Box<dyn SendBuffer>> {
-    Ok(Box::new(Descriptor(stream.as_fd().try_clone_to_owned()?)))
-}
-
 /// A connection that reports to its [`Peer`] what it waits for and how many bytes move, and that
 /// fails when the peer times out.
 pub(crate) struct Wire<S> {
@@ -111,6 +118,15 @@ pub(crate) struct Wire<S> {
     is_unbounded: bool,
     /// Set when our half is closed and the peer may still be sending.
     lingering: Option<LingeringClose>,
+    /// What the sweeper sees of the socket.
+    shared: SharedDescriptor,
+}
+
+impl<S> Drop for Wire<S> {
+    fn drop(&mut self) {
+        // Before the socket is closed and its number given to another.
+        self.shared.0.lock().take();
+    }
 }
 
 /// The end of a connection whose peer may still be sending. Our half is closed, and what arrives is discarded until the
@@ -150,7 +166,8 @@ impl<S: Socket> Wire<S> {
     /// Creates the wire of a connection to `peer`.
     pub fn new(stream: S, peer: Arc<Peer>, runtime: Runtime) -> Self {
         bound_unsent(stream.tcp(), UNSENT_BYTES);
-        Self { inner: TokioIo::new(stream), peer, runtime, is_unbounded: false, lingering: None }
+        let shared = SharedDescriptor(Arc::new(Mutex::new(Some(stream.tcp().as_raw_fd()))));
+        Self { inner: TokioIo::new(stream), peer, runtime, is_unbounded: false, lingering: None, shared }
     }
 
     /// Records that the kernel took bytes of a response.
@@ -171,7 +188,7 @@ impl<S: Socket> Wire<S> {
     ) -> Poll<io::Result<R>> {
         match &written {
             Poll::Pending => {
-                self.peer.is_buffered_by(|| watch(self.inner.inner().tcp()));
+                self.peer.is_buffered_by(|| Box::new(self.shared.clone()));
                 match self.peer.await_receiver(cx) {
                     true => {
                         reset_at_end(self.inner.inner().tcp());

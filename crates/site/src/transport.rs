@@ -5,6 +5,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 
 use async_trait::async_trait;
 use striate_runtime::Runtime;
@@ -20,20 +21,29 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
+/// An accepted connection.
+pub struct Accepted {
+    /// The connection.
+    pub stream: Box<dyn ByteStream>,
+    /// Address of the peer, if the network has addresses.
+    pub address: Option<IpAddr>,
+}
+
 /// Accepts connections.
 #[async_trait]
-pub trait Listener: Send {
+pub trait Listener: Send + Sync {
     /// Returns the next connection. An error concerns that connection only, not the listener.
-    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>>;
+    async fn accept(&self) -> io::Result<Accepted>;
 }
 
 #[async_trait]
 impl Listener for TcpListener {
-    async fn accept(&mut self) -> io::Result<Box<dyn ByteStream>> {
-        let (stream, _) = TcpListener::accept(self).await?;
-        stream.set_nodelay(true)?;
-        socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
-        Ok(Box::new(stream))
+    async fn accept(&self) -> io::Result<Accepted> {
+        let (stream, peer) = TcpListener::accept(self).await?;
+        // A peer that is gone already refuses them; its first read tells.
+        let _ = stream.set_nodelay(true);
+        let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES);
+        Ok(Accepted { stream: Box::new(stream), address: Some(peer.ip()) })
     }
 }
 

@@ -29,6 +29,7 @@ use serde::de::DeserializeOwned;
 use striate_commands::admin::find::{SOCKET_NAME, STATE_FOLDER};
 use striate_commands::admin::messages::{Line, Refusal, ReplaceDisk, ReplaceOutcome};
 use striate_commands::failure::Failure;
+use striate_listen::next_connection;
 use striate_runtime::Runtime;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, MutexGuard, Notify, mpsc, watch};
@@ -121,13 +122,9 @@ impl AdminService {
 
     async fn accept(self, listener: UnixListener) {
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => drop(self.runtime().spawn(self.clone().converse(stream))),
-                Err(error) => {
-                    tracing::warn!(%error, "the admin socket does not accept");
-                    self.runtime().sleep(Duration::from_secs(1)).await;
-                }
-            }
+            // Only the server's own user reaches the socket, so connections need no limit.
+            let (stream, _) = next_connection(self.runtime(), "admin", || listener.accept()).await;
+            self.runtime().spawn(self.clone().converse(stream));
         }
     }
 

@@ -9,11 +9,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use striate_commands::args::ControlArgs;
+use striate_commands::args::{ControlArgs, HandshakeArgs};
 use striate_commands::credentials;
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::movement::AccessSource;
 use striate_control::{Candidacy, GatheredAccess, LEADER_ROLE, Members, ProcessReport, UpkeepOptions};
+use striate_listen::admission::AdmissionLimits;
+use striate_listen::descriptors::{DescriptorNeeds, divide};
 use striate_meta::MetaStore;
 use striate_runtime::Runtime;
 use striate_s3::{Credentials, KeyStore, SealingKey};
@@ -23,10 +25,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use crate::identity::{identify, sealing_key};
-use crate::membership::service::ControlService;
+use crate::membership::service::{ControlLimits, ControlService};
 use crate::server::{listen, watch_signals};
 use crate::start::cluster::{Caching, Cluster, Settings};
 use crate::start::sealing::SealingBytes;
+
+/// Number of connections of sites, gateways and operators.
+const CONNECTIONS: usize = 1_024;
+/// Number of connections whose peer has not authenticated.
+const HANDSHAKES: usize = 1_024;
+/// Connections that the leader opens to sites and the metadata engine.
+const OWN_CONNECTIONS: usize = 512;
 
 /// Runs a control process until SIGTERM or SIGINT.
 ///
@@ -75,11 +84,29 @@ pub async fn serve(
         };
         move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone(), term.clone())
     }));
-    ControlService::new(runtime, meta, trust, access).serve(listener, shutdown).await;
+    ControlService::new(runtime, meta, trust, access, limits(&args.handshakes)?)
+        .serve(listener, shutdown)
+        .await;
     leading.abort();
     reporting.abort();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Divides the descriptors of the process, and returns what peers may occupy.
+fn limits(args: &HandshakeArgs) -> Outcome<ControlLimits> {
+    let main = CONNECTIONS + HANDSHAKES;
+    let needs = DescriptorNeeds { own: OWN_CONNECTIONS, main, ..DescriptorNeeds::default() };
+    let connections = divide(needs).map_err(Failure::refused)?.main;
+    let handshakes = connections * HANDSHAKES / main;
+    Ok(ControlLimits {
+        connections: connections - handshakes,
+        handshakes: AdmissionLimits {
+            connections: handshakes,
+            per_address: args.max_handshakes_per_address as usize,
+            trusted: args.trusted(),
+        },
+    })
 }
 
 /// Configuration of the leader.

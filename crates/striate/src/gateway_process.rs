@@ -13,6 +13,9 @@ use crate::membership::client::ControlClient;
 use crate::server::{Listeners, ServerPaths, serve, warn_of_dev};
 use crate::start::cluster::{Caching, Cluster, Settings};
 
+/// Connections that a gateway opens to sites, the metadata engine and other stores.
+const OWN_CONNECTIONS: usize = 1_024;
+
 /// Runs a gateway until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -21,7 +24,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
     let trust = identify(&runtime, &args.identity, Role::Gateway)?;
     let sealing = sealing_key(&args.identity)?;
-    let listeners = Listeners::open(&args.listen).await?;
+    let listeners = Listeners::open(&args.listen, 0, OWN_CONNECTIONS).await?;
     warn_of_dev(&args.listen);
     let meta = striate_meta::open(&runtime, &args.metadata).await.map_err(Failure::failed)?;
     let settings = Settings {

@@ -11,6 +11,7 @@
 //! | [`admin`] | the server's side of the admin socket: status, heal, verify, disks, keys, metadata |
 //! | [`administer`] | `striate admin`: a cluster's authority and sites, metadata from one engine to another |
 //! | [`console`], [`metrics`], [`spans`] | the status page, health, metrics; spans for OpenTelemetry |
+//! | [`logging`], [`thinning`] | structured logs, and how lines that repeat are left out |
 //! | `resident` | the resident memory of the process |
 //!
 //! Everything here only wires other crates together; it decides nothing about codes, plans, records or S3 semantics.
@@ -37,3 +38,4 @@ pub mod server;
 pub mod site_process;
 pub mod spans;
 pub mod start;
+pub mod thinning;

@@ -3,18 +3,20 @@
 use std::io::IsTerminal;
 
 use striate_commands::args::LogFormat;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
 use crate::spans::Spans;
+use crate::thinning::Thinning;
 
 /// Environment variable that selects the lines: levels, optionally by module, separated by commas.
 const VARIABLE: &str = "RUST_LOG";
 
-/// Starts logging. RUST_LOG selects the lines; `default` applies if it is not set.
-pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) {
+/// Starts logging. RUST_LOG selects the lines; `default` applies if it is not set. Lines that repeat are left out once the
+/// returned [`Thinning`] runs.
+pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) -> Thinning {
     // s3s logs every request that S3 refuses as an error, even a 404. The audit log has them.
     let default = format!("{default},s3s=off");
     let filter_text = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
@@ -30,10 +32,13 @@ pub fn start(format: LogFormat, default: &str, spans: Option<&Spans>) {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).boxed(),
     };
     let spans = spans.map(Spans::layer);
-    tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).init();
+    let thinning = Thinning::default();
+    let lines = lines.with_filter(filter.and(thinning.clone()));
+    tracing_subscriber::registry().with(lines).with(spans).init();
     if let Some(reason) = mistake {
         tracing::warn!(reason, "{VARIABLE} is not understood, {default} is used");
     }
+    thinning
 }
 
 /// Parses levels, optionally by module: `info`, `warn,striate_site=debug`. Filters by span or field would need a

@@ -9,6 +9,7 @@ use striate::spans::Spans;
 use striate_commands::args::Command;
 use striate_commands::config::{ConfigError, command_line};
 use striate_commands::failure::{Failure, Outcome};
+use striate_listen::descriptors::raise_limit;
 use striate_runtime::Runtime;
 
 /// mimalloc returns freed memory to the system sooner, and is faster on many small allocations than the C library's
@@ -22,6 +23,8 @@ fn main() -> ExitCode {
         Err(ConfigError::Arguments(error)) => error.exit(),
         Err(ConfigError::File(reason)) => return Failure::refused(reason).report(),
     };
+    // The soft limit is often 1,024, and every connection and open file takes one of it.
+    raise_limit();
     let is_service = matches!(
         cli.command,
         Command::Server(_) | Command::Site(_) | Command::Gateway(_) | Command::Control(_)
@@ -42,8 +45,14 @@ fn main() -> ExitCode {
                 Ok(spans) => spans,
                 Err(failure) => return failure.report(),
             };
-            logging::start(cli.log_format, default, spans.as_ref());
-            let result = tokio.block_on(async { run(Runtime::real(), cli.command).await });
+            let thinning = logging::start(cli.log_format, default, spans.as_ref());
+            let runtime = Runtime::real();
+            let result = tokio.block_on(async {
+                if is_service {
+                    runtime.spawn(thinning.run(runtime.clone()));
+                }
+                run(runtime, cli.command).await
+            });
             if let Some(spans) = spans {
                 spans.stop();
             }

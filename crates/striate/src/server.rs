@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use striate_codec::Code;
 use striate_commands::admin::find::{RunRecord, STATE_FOLDER, run_directory};
-use striate_commands::args::{HostPort, ListenArgs, ServerArgs};
+use striate_commands::args::{HostPort, ListenArgs, PeerArgs, ServerArgs};
 use striate_commands::credentials;
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::REQUESTS_TOGETHER;
 use striate_core::Profile;
+use striate_listen::admission::AdmissionLimits;
+use striate_listen::descriptors::{DescriptorNeeds, DescriptorPlan, divide};
 use striate_plan::{CoAccessLimits, fewest_sites, is_durable};
 use striate_runtime::Runtime;
 use striate_s3::{Certificates, Gateway, GatewayOptions, Hooks, Limits, Readiness};
@@ -29,11 +31,16 @@ use crate::start::cluster::{Caching, Cluster, OpenedCluster, Settings};
 use crate::start::directories::inspect_all;
 use crate::start::plan::{OpenPlan, StartPlan, plan_start};
 
+/// Connections that a server opens, to other stores.
+const OWN_CONNECTIONS: usize = 16;
+
 /// The ports of a front end, opened before anything is written, so that a busy port changes nothing.
 pub struct Listeners {
     s3: TcpListener,
     console: TcpListener,
     certificates: Option<Certificates>,
+    /// What is left of the process's descriptors for connections.
+    descriptors: DescriptorPlan,
     /// URL of the S3 endpoint for programs on this machine.
     pub endpoint: String,
 }
@@ -57,7 +64,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
     let inspected = inspect_all(&directories).map_err(Failure::refused)?;
     let plan = plan_start(&inspected).map_err(Failure::refused)?;
-    let listeners = Listeners::open(&args.listen).await?;
+    let listeners = Listeners::open(&args.listen, directories.len(), OWN_CONNECTIONS).await?;
     announce(&plan, &args.listen);
     let mut stripes = args.listen.stripe_options();
     if args.optimise_placement {
@@ -98,11 +105,19 @@ pub struct ServerPaths {
 }
 
 impl Listeners {
-    /// Opens the ports and loads the certificates.
+    /// Opens the ports, loads the certificates, and divides the descriptors of a process with so many disks and
+    /// connections of its own.
     ///
     /// # Errors
-    /// If a port is in use or a certificate cannot be loaded.
-    pub async fn open(args: &ListenArgs) -> Outcome<Self> {
+    /// If a port is in use, a certificate cannot be loaded, or the process may open too few files.
+    pub async fn open(args: &ListenArgs, disks: usize, own: usize) -> Outcome<Self> {
+        let needs = DescriptorNeeds {
+            disks,
+            own,
+            main: args.peers.max_connections as usize,
+            console: args.peers.console_max_connections as usize,
+        };
+        let descriptors = divide(needs).map_err(Failure::refused)?;
         let certificates =
             args.certs.as_deref().map(Certificates::load).transpose().map_err(Failure::refused)?;
         let s3 = listen(&args.address, "--address").await?;
@@ -114,7 +129,24 @@ impl Listeners {
             host if host.contains(':') => format!("[{host}]"),
             host => host.to_owned(),
         };
-        Ok(Self { s3, console, certificates, endpoint: format!("{scheme}://{host}:{port}") })
+        let endpoint = format!("{scheme}://{host}:{port}");
+        Ok(Self { s3, console, certificates, endpoint, descriptors })
+    }
+
+    /// Returns what clients may occupy.
+    fn s3_limits(&self, args: &PeerArgs) -> Limits {
+        let limits = Limits::from(args);
+        let connections = limits.connections.min(self.descriptors.main);
+        Limits { connections, ..limits }
+    }
+
+    /// Returns what peers of the console may occupy.
+    fn console_limits(&self, args: &PeerArgs) -> AdmissionLimits {
+        AdmissionLimits {
+            connections: self.descriptors.console,
+            per_address: args.max_connections_per_address as usize,
+            trusted: args.trusted(),
+        }
     }
 }
 
@@ -270,9 +302,10 @@ pub async fn serve(
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
-    let gateway = open_gateway(&runtime, &cluster, args, &metrics)?;
+    let gateway = open_gateway(&runtime, &cluster, args, listeners.s3_limits(&args.peers), &metrics)?;
     let access = Access::new(runtime.clone(), metrics_token(args)?);
-    let console = Console::new(cluster.clone(), metrics, access, listeners.endpoint.clone());
+    let limits = listeners.console_limits(&args.peers);
+    let console = Console::new(cluster.clone(), metrics, access, listeners.endpoint.clone(), limits);
     let console_port = listeners.console.local_addr().map_err(Failure::failed)?.port();
     let console_task = runtime.spawn(console.serve(listeners.console));
     cluster.start_background();
@@ -302,6 +335,7 @@ fn open_gateway(
     runtime: &Runtime,
     cluster: &Cluster,
     args: &ListenArgs,
+    limits: Limits,
     metrics: &Arc<Metrics>,
 ) -> Outcome<Gateway> {
     let mut hooks = Hooks {
@@ -316,11 +350,7 @@ fn open_gateway(
             log.map_err(|error| Failure::refused(format!("--audit-log {}: {error}", path.display())))?;
         hooks.audit = Arc::new(log);
     }
-    let options = GatewayOptions {
-        region: args.region.clone(),
-        domains: args.domains.clone(),
-        limits: Limits::from(&args.peers),
-    };
+    let options = GatewayOptions { region: args.region.clone(), domains: args.domains.clone(), limits };
     let gateway =
         Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);
     gateway.map_err(Failure::refused)

@@ -14,6 +14,7 @@ use striate_cache::Keeper;
 use striate_commands::args::{HostPort, SiteArgs};
 use striate_commands::failure::{Failure, Outcome};
 use striate_core::{ClusterId, Formats, FormatsInForce, RackId, SiteId};
+use striate_listen::descriptors::{DescriptorNeeds, divide};
 use striate_meta::embedded::DiskId;
 use striate_runtime::Runtime;
 use striate_site::protocol::limits::ServiceLimits;
@@ -35,6 +36,8 @@ use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, RequiredFormats, Roster};
 use crate::start::site::DiskSite;
 
+/// Connections that the process opens to control processes and to sites whose chunks it combines.
+const OWN_CONNECTIONS: usize = 256;
 /// Interval between registrations of a site that has its number.
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
 /// Interval between attempts of a site that has no number.
@@ -65,6 +68,29 @@ struct Process {
     rack: String,
     host: String,
     neighbours: Arc<RemoteSites>,
+    /// What the peers of each site may occupy.
+    limits: ServiceLimits,
+}
+
+/// Divides the descriptors of the process, and returns what the peers of each site may occupy.
+fn service_limits(args: &SiteArgs) -> Outcome<ServiceLimits> {
+    let usual = ServiceLimits::default();
+    let (sites, asked) = (args.sites(), usual.connections + usual.handshakes);
+    let needs = DescriptorNeeds {
+        disks: args.data.len(),
+        own: OWN_CONNECTIONS,
+        main: sites * asked,
+        ..DescriptorNeeds::default()
+    };
+    let connections = divide(needs).map_err(Failure::refused)?.main / sites;
+    let handshakes = (connections * usual.handshakes / asked).max(1);
+    Ok(ServiceLimits {
+        connections: (connections - handshakes.min(connections)).max(1),
+        handshakes,
+        handshakes_per_address: args.handshakes.max_handshakes_per_address as usize,
+        trusted_proxies: args.handshakes.trusted(),
+        ..usual
+    })
 }
 
 /// Runs the sites on open ports, one per directory, until `stop` is true.
@@ -88,6 +114,7 @@ pub async fn serve(
     let trust = identify(&runtime, &args.identity, Role::Site)?;
     let host = advertised_host(args)?;
     let process = Process {
+        limits: service_limits(args)?,
         control: ControlClient::new(runtime.clone(), trust.clone(), args.control.clone()),
         rack: args.rack.clone().unwrap_or_else(|| host.clone()),
         neighbours: Arc::new(RemoteSites::new(runtime.clone(), trust.clone())),
@@ -155,7 +182,7 @@ impl Process {
             // A closed channel means that nothing can stop it any more: stop as well.
             let _ = stop.wait_for(|&stop| stop).await;
         };
-        let (runtime, limits) = (self.runtime.clone(), ServiceLimits::default());
+        let (runtime, limits) = (self.runtime.clone(), self.limits.clone());
         let serving = serve_site(runtime, listener, gate, site.local(), limits, shutdown);
         tokio::select! {
             () = serving => {}
@@ -201,8 +228,7 @@ impl Process {
             let _ = stop.wait_for(|&stop| stop).await;
         };
         let (runtime, gate) = (self.runtime.clone(), Arc::new(self.trust.clone()));
-        let limits =
-            ServiceLimits { receiving_bytes: options.on_the_way_bytes / 2, ..ServiceLimits::default() };
+        let limits = ServiceLimits { receiving_bytes: options.on_the_way_bytes / 2, ..self.limits.clone() };
         tokio::select! {
             () = serve_site(runtime, listener, gate, Arc::new(site), limits, shutdown) => Ok(()),
             () = self.keep_memory_registered(RegisterMemoryRequest { site: number.0, ..announcement }) => Ok(()),

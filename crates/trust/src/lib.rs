@@ -17,4 +17,4 @@ mod verify;
 pub use authority::{AUTHORITY_KEY_FILE, Authority, AuthorityError, IssuedCertificate};
 pub use files::{AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, TrustError};
 pub use peer::{ExpectedPeer, PeerName, Role};
-pub use tls::{RELOAD_EVERY, Trust};
+pub use tls::{RELOAD_EVERY, TlsStream, Trust};

@@ -17,7 +17,10 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 use striate_runtime::Runtime;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client};
+
+/// A connection that a peer has opened and both ends have secured.
+pub use tokio_rustls::server::TlsStream;
 
 use crate::files::{Files, Material, TrustError};
 use crate::peer::{ExpectedPeer, PeerName, Role};
@@ -157,11 +160,7 @@ impl Trust {
     ///
     /// # Errors
     /// If the peer is not admitted, or the connection fails.
-    pub async fn accept<S>(
-        &self,
-        stream: S,
-        welcome: &'static [Role],
-    ) -> io::Result<(server::TlsStream<S>, PeerName)>
+    pub async fn accept<S>(&self, stream: S, welcome: &'static [Role]) -> io::Result<(TlsStream<S>, PeerName)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {

@@ -24,7 +24,7 @@ pub use operate::{
     InitArgs, KeysCommand, MetaCommand, ServerCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
 };
 pub use pack::PackCommand;
-pub use peers::PeerArgs;
+pub use peers::{HandshakeArgs, PeerArgs};
 pub use plan::{PlanCommand, WideArgs};
 pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
 pub use upkeep::UpkeepArgs;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use striate_listen::Networks;
+use striate_listen::networks::Network;
 use striate_s3::Limits;
 
 use super::upkeep::time;
@@ -10,17 +12,29 @@ use super::upkeep::time;
 /// What a client may occupy, and how fast it must be.
 #[derive(Clone, Debug, Args)]
 pub struct PeerArgs {
-    /// Connections at once. When all are taken, the one that has been idle for the longest makes room, or one below the
-    /// minimum rate; else the next is answered 503.
+    /// Connections at once. When all are taken, an idle one makes room, or one below the minimum rate; else the next is
+    /// answered 503. Fewer are admitted where the limit on open files (ulimit -n) leaves no more; status says so then.
     #[arg(long, value_name = "N", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..),
           env = "STRIATE_MAX_CONNECTIONS")]
     pub max_connections: u32,
 
-    /// Connections, and so requests in flight, of one address (of IPv6: one network of 64 bits). Raise it to
-    /// --max-connections where all clients come through one proxy.
+    /// Connections, and so requests in flight, of one address (of IPv6: one network of 64 bits). One more closes an idle
+    /// one of that address, and is answered 503 if none is idle. Behind a proxy, name it with --trusted-proxies instead
+    /// of raising this.
     #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..),
           env = "STRIATE_MAX_CONNECTIONS_PER_ADDRESS")]
     pub max_connections_per_address: u32,
+
+    /// Connections at once on the console's port. One more closes another: of the address with most of them, the one that
+    /// has waited for its peer for longest. Health checks are so answered whoever else connects.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..),
+          env = "STRIATE_CONSOLE_MAX_CONNECTIONS")]
+    pub console_max_connections: u32,
+
+    /// Proxies and load balancers between the clients and this process, as addresses or networks: `10.0.0.7,10.1.0.0/16`.
+    /// Through them come many clients, so the limits for one address do not apply to theirs.
+    #[arg(long, value_name = "NETWORK", env = "STRIATE_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub trusted_proxies: Vec<Network>,
 
     /// Requests in flight of one access key, presigned ones included; more are answered 503 SlowDown.
     #[arg(long, value_name = "N", default_value_t = 2_048, value_parser = clap::value_parser!(u32).range(1..),
@@ -63,6 +77,35 @@ pub struct PeerArgs {
     pub document_memory_mib: u32,
 }
 
+impl PeerArgs {
+    /// Returns the addresses of proxies.
+    pub fn trusted(&self) -> Networks {
+        self.trusted_proxies.iter().copied().collect()
+    }
+}
+
+/// What unknown peers may occupy of a site or a control process, whose peers prove with certificates who they are.
+#[derive(Clone, Debug, Args)]
+pub struct HandshakeArgs {
+    /// Connections of one address whose peer has not yet shown a certificate of the cluster. One more closes the one that
+    /// has waited for longest. Raise it where very many gateways and sites come through one address.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..),
+          env = "STRIATE_MAX_HANDSHAKES_PER_ADDRESS")]
+    pub max_handshakes_per_address: u32,
+
+    /// Proxies and address translation between the processes of the cluster, as addresses or networks:
+    /// `10.0.0.7,10.1.0.0/16`. Through them come many processes, so --max-handshakes-per-address does not apply to theirs.
+    #[arg(long, value_name = "NETWORK", env = "STRIATE_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub trusted_proxies: Vec<Network>,
+}
+
+impl HandshakeArgs {
+    /// Returns the addresses of proxies.
+    pub fn trusted(&self) -> Networks {
+        self.trusted_proxies.iter().copied().collect()
+    }
+}
+
 /// Parses a time that is not 0.
 fn window(text: &str) -> Result<Duration, String> {
     match time(text)? {
@@ -76,6 +119,7 @@ impl From<&PeerArgs> for Limits {
         Self {
             connections: args.max_connections as usize,
             connections_per_address: args.max_connections_per_address as usize,
+            trusted_proxies: args.trusted(),
             requests_per_key: args.max_requests_per_key as usize,
             min_rate: u64::from(args.min_rate_kib) << 10,
             rate_window: args.min_rate_window,

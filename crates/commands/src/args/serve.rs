@@ -12,7 +12,7 @@ use striate_site::cache::LEAST_CACHE_BYTES;
 use striate_site::{CacheOptions, Eviction};
 use striate_stripe::StripeOptions;
 
-use super::{OtlpEndpoint, PeerArgs, UpkeepArgs};
+use super::{HandshakeArgs, OtlpEndpoint, PeerArgs, UpkeepArgs};
 
 /// An address to listen on: `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -301,6 +301,10 @@ pub struct SiteArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = ":9100", env = "STRIATE_SITE_ADDRESS")]
     pub address: HostPort,
 
+    /// What unknown peers may occupy.
+    #[command(flatten)]
+    pub handshakes: HandshakeArgs,
+
     /// The name or address of this machine, as others reach it. Default: the host of --address, or this machine's name.
     #[arg(long, value_name = "HOST", env = "STRIATE_ADVERTISE")]
     pub advertise: Option<String>,
@@ -367,6 +371,10 @@ pub struct ControlArgs {
     /// Where it listens, for sites and operators.
     #[arg(long, value_name = "HOST:PORT", default_value = ":9300", env = "STRIATE_CONTROL_ADDRESS")]
     pub address: HostPort,
+
+    /// What unknown peers may occupy.
+    #[command(flatten)]
+    pub handshakes: HandshakeArgs,
 
     /// Change the default profile of buckets. Default: it follows the number of sites.
     #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]

@@ -75,6 +75,7 @@ impl Gateway {
         address: Address,
     ) -> Result<PreparedRequest, Refusal> {
         let (identity, payload, in_flight) = self.verify_signature(&mut parts, trace).await?;
+        peer.recognise();
         let operation = resolved(&parts, &address, false, trace)?;
         self.mark_elsewhere(operation, &mut parts, &address, &identity)?;
         let headers = set_apart(&mut parts);

@@ -4,7 +4,8 @@
 //! all connections in every tick (a thirtieth of the window): connections have no timers, and serving takes no lock. A
 //! peer that is waited for must move [`Limits::min_rate`] over the last [`Limits::rate_window`] of such waiting. While
 //! memory is short, ours or what the system holds of responses, the last [`Limits::pressed_window`] counts, and the
-//! slowest are cut first. When connections run out, the one that has been idle for the longest is closed.
+//! slowest are cut first. When connections run out, an idle one is closed: first one whose peer never sent a valid
+//! signature, of those one of the address with most connections, and of those the one that has been idle for longest.
 //!
 //! Waiting for the store does not count against a peer, and a lump of bytes counts for the whole window: a peer that
 //! moves twice the minimum on average finishes, however the network chops its bytes.
@@ -20,6 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use striate_listen::admission::USUAL;
+use striate_listen::networks::counted;
 use striate_runtime::Runtime;
 
 use crate::audit::RequestMetrics;
@@ -63,7 +66,8 @@ struct PeerTable {
 
 struct WatchedPeer {
     peer: Arc<Peer>,
-    address: IpAddr,
+    /// `None` for a trusted proxy.
+    address: Option<IpAddr>,
     rate: Rate,
     /// Number of requests that had begun at the last tick.
     begun: u32,
@@ -98,36 +102,26 @@ impl PeerLimit {
     }
 }
 
-/// Returns what counts as one address: for IPv6 the network, because a host has 2⁶⁴ addresses there.
-fn counted(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => std::net::Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-    }
-}
-
 impl Peers {
     pub fn new(limits: Limits, metrics: Arc<dyn RequestMetrics>) -> Arc<Self> {
         Arc::new(Self { limits, metrics, table: Mutex::default(), is_pressed: AtomicBool::new(false) })
     }
 
-    /// Admits a connection. If all are in use, one that is idle or below the minimum rate is cut to make room.
+    /// Admits a connection. If all of its address are in use, an idle one of that address makes room; if all are, one
+    /// that is idle or below the minimum rate.
     ///
     /// # Errors
     /// The limit that is reached.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<AdmittedPeer, PeerLimit> {
-        let address = counted(address);
+        let address = (!self.limits.trusted_proxies.contains(address)).then(|| counted(address));
         let mut table = self.table.lock();
-        if table.by_address.get(&address).is_some_and(|&count| count >= self.limits.connections_per_address) {
-            return Err(PeerLimit::Address);
+        if address.is_some_and(|address| table.of_address(address) >= self.limits.connections_per_address) {
+            let number = table.idle(|watched| watched.address == address);
+            self.make_room(&mut table, number.ok_or(PeerLimit::Address)?);
         }
         if table.connections.len() >= self.limits.connections {
             let number = table.dispensable(self.pressed_ticks(), self.least(self.pressed_ticks()));
-            let number = number.ok_or(PeerLimit::Connections)?;
-            if let Some(victim) = table.forget(number) {
-                victim.peer.cut();
-                self.metrics.cut("room");
-            }
+            self.make_room(&mut table, number.ok_or(PeerLimit::Connections)?);
         }
         table.last += 1;
         let number = table.last;
@@ -135,8 +129,17 @@ impl Peers {
         let watched =
             WatchedPeer { peer: Arc::clone(&peer), address, rate: Rate::default(), begun: 0, idle: 0 };
         table.connections.insert(number, watched);
-        *table.by_address.entry(address).or_default() += 1;
+        if let Some(address) = address {
+            *table.by_address.entry(address).or_default() += 1;
+        }
         Ok(AdmittedPeer { peers: Arc::clone(self), number, peer })
+    }
+
+    fn make_room(&self, table: &mut PeerTable, number: u64) {
+        if let Some(victim) = table.forget(number) {
+            victim.peer.cut();
+            self.metrics.cut("room");
+        }
     }
 
     /// Reports that memory is short: until the next tick, the shorter window counts.
@@ -200,14 +203,26 @@ impl Peers {
 }
 
 impl PeerTable {
-    /// Returns the connection that has been idle for the longest; if none is idle, the slowest of those that moved less
-    /// than `least` bytes in their last `ticks`.
+    fn of_address(&self, address: IpAddr) -> usize {
+        self.by_address.get(&address).copied().unwrap_or(0)
+    }
+
+    /// Returns the idle connection that is missed least, of those that `may_go`.
+    fn idle(&self, may_go: impl Fn(&WatchedPeer) -> bool) -> Option<u64> {
+        let idle = self.connections.iter().filter(|(_, watched)| watched.peer.is_idle() && may_go(watched));
+        let rank = |(number, watched): (&u64, &WatchedPeer)| {
+            let weight = watched.address.map_or(0, |address| self.of_address(address).div_ceil(USUAL));
+            // The oldest of those that have been idle for equally long, so that no new connection is cut.
+            ((!watched.peer.is_known(), weight, watched.idle, std::cmp::Reverse(*number)), *number)
+        };
+        idle.map(rank).max().map(|(_, number)| number)
+    }
+
+    /// Returns an idle connection; if none is idle, the slowest of those that moved less than `least` bytes in their
+    /// last `ticks`.
     fn dispensable(&self, ticks: usize, least: u64) -> Option<u64> {
-        let idle = self.connections.iter().filter(|(_, watched)| watched.peer.is_idle());
-        // The oldest of those that have been idle for equally long, so that no new connection is cut.
-        let longest = idle.max_by_key(|(number, watched)| (watched.idle, std::cmp::Reverse(**number)));
-        if let Some((number, _)) = longest {
-            return Some(*number);
+        if let Some(number) = self.idle(|_| true) {
+            return Some(number);
         }
         let rated =
             self.connections.iter().filter(|(_, watched)| watched.peer.waits() != PeerWait::NotForPeer);
@@ -217,10 +232,12 @@ impl PeerTable {
 
     fn forget(&mut self, number: u64) -> Option<WatchedPeer> {
         let watched = self.connections.remove(&number)?;
-        if let Some(count) = self.by_address.get_mut(&watched.address) {
+        if let Some(address) = watched.address
+            && let Some(count) = self.by_address.get_mut(&address)
+        {
             *count -= 1;
             if *count == 0 {
-                self.by_address.remove(&watched.address);
+                self.by_address.remove(&address);
             }
         }
         Some(watched)

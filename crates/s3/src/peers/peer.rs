@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use futures::task::AtomicWaker;
 
@@ -55,6 +55,8 @@ pub(crate) struct Peer {
     begun: AtomicU32,
     /// Whether a request is being served.
     is_busy: AtomicBool,
+    /// Whether a request had a valid signature.
+    is_known: AtomicBool,
     verdict: AtomicU8,
     /// Waker of the request body's reader.
     body: AtomicWaker,
@@ -76,6 +78,26 @@ impl Peer {
     /// Records that a response's body was handed over or given up.
     pub fn end_request(&self) {
         self.is_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Records that a request's signature is valid.
+    pub fn recognise(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a request had a valid signature.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Completes when the connection must make room for another. Only before its first request is read: later, the
+    /// reader finds out.
+    pub async fn evicted(&self) {
+        std::future::poll_fn(|cx| match self.await_request(cx) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await
     }
 
     /// Makes the connection linger when it closes.
@@ -114,14 +136,9 @@ impl Peer {
         self.take_verdict(CUT_BODY)
     }
 
-    /// Sets the peer's send buffer at the first wait for it. If there is none, written bytes count as taken.
-    pub fn is_buffered_by<E>(&self, buffer: impl FnOnce() -> Result<Box<dyn SendBuffer>, E>) {
-        if self.buffer.get().is_none()
-            && let Ok(buffer) = buffer()
-        {
-            // Only this task sets it.
-            let _ = self.buffer.set(buffer);
-        }
+    /// Sets the peer's send buffer at the first wait for it. Until then, written bytes count as taken.
+    pub fn is_buffered_by(&self, buffer: impl FnOnce() -> Box<dyn SendBuffer>) {
+        self.buffer.get_or_init(buffer);
     }
 
     /// Bounds the send buffer of a slow receiver.

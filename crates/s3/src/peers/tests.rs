@@ -52,7 +52,7 @@ impl Buffer {
     }
 
     fn give(&self, peer: &Peer) {
-        peer.is_buffered_by(|| Ok::<Box<dyn SendBuffer>, ()>(Box::new(self.clone())));
+        peer.is_buffered_by(|| Box::new(self.clone()));
     }
 }
 
@@ -180,8 +180,9 @@ fn while_memory_is_short_senders_are_judged_sooner() {
 fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     let (peers, cuts) = peers();
     let mut admitted: Vec<_> = (0..3).map(|_| peers.admit(address(1)).ok().unwrap()).collect();
-    assert_eq!(peers.admit(address(1)).err(), Some(PeerLimit::Address));
-    admitted[0].peer.begin_request();
+    admitted.iter().for_each(|admitted| admitted.peer.begin_request());
+    assert_eq!(peers.admit(address(1)).err(), Some(PeerLimit::Address), "all of the address are at work");
+    admitted[1..].iter().for_each(|admitted| admitted.peer.end_request());
     peers.sweep(false);
     admitted.push(peers.admit(address(2)).ok().unwrap());
     let late = peers.admit(address(2)).ok().unwrap();
@@ -208,11 +209,29 @@ fn an_idle_connection_on_which_a_request_has_begun_is_not_closed() {
 }
 
 #[test]
-fn an_ipv6_network_counts_as_one_address() {
-    let of = |text: &str| counted(text.parse().unwrap());
-    assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
-    assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-    assert_eq!(of("::ffff:127.0.0.1"), of("127.0.0.1"));
+fn an_address_at_its_limit_closes_its_own_idle_connection() {
+    let (peers, cuts) = peers();
+    let admitted: Vec<_> = (0..3).map(|_| peers.admit(address(1)).ok().unwrap()).collect();
+    let next = peers.admit(address(1)).ok().unwrap();
+    assert_eq!(*cuts.0.lock(), ["room"]);
+    assert!(admitted[0].peer.await_request(&cx()) && !next.peer.await_request(&cx()));
+}
+
+#[test]
+fn a_peer_that_has_signed_is_closed_after_strangers_and_behind_a_trusted_proxy_nobody_is_counted() {
+    let trusted = ["127.0.0.1".parse::<striate_listen::networks::Network>().unwrap()];
+    let peers = Peers::new(
+        Limits { trusted_proxies: trusted.into_iter().collect(), ..limits() },
+        Arc::new(Cuts::default()),
+    );
+    let admitted: Vec<_> = (0..4).map(|_| peers.admit(address(1)).ok().unwrap()).collect();
+    admitted[0].peer.begin_request();
+    admitted[0].peer.recognise();
+    admitted[0].peer.end_request();
+    let next = peers.admit(address(1)).ok().unwrap();
+    assert!(!admitted[0].peer.await_request(&cx()), "it has signed");
+    assert!(admitted[1].peer.await_request(&cx()), "the oldest stranger");
+    drop(next);
 }
 
 /// A peer that seemed fast leaves much of a response in the system's buffers.

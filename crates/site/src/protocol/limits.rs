@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use striate_listen::Networks;
+
 /// Maximum number of ranges in one read.
 pub(crate) const MAX_RANGES: usize = 4096;
 /// Maximum number of reads that one message cancels.
@@ -44,9 +46,13 @@ pub struct ServiceLimits {
     pub connections: usize,
     /// Maximum number of bytes of chunks being received; more writes are refused as busy.
     pub receiving_bytes: u64,
-    /// Maximum number of connections that have not yet authenticated; more are closed at once. They do not count
-    /// against `connections`.
+    /// Maximum number of connections that have not yet authenticated. One more closes another, of the address with the
+    /// most of them. They do not count against `connections`.
     pub handshakes: usize,
+    /// Maximum number of such connections of one address; one more closes another of that address.
+    pub handshakes_per_address: usize,
+    /// Proxies, whose addresses stand for many peers and are not counted.
+    pub trusted_proxies: Networks,
     /// Timeout for a new connection to authenticate, and then for its hello.
     pub handshake: Duration,
     /// Timeout for a connection to stay idle between requests, and for a request's header.
@@ -61,7 +67,9 @@ impl Default for ServiceLimits {
     fn default() -> Self {
         Self {
             connections: 4096,
-            handshakes: 256,
+            handshakes: 1024,
+            handshakes_per_address: 256,
+            trusted_proxies: Networks::default(),
             receiving_bytes: 256 << 20,
             handshake: Duration::from_secs(5),
             idle: Duration::from_secs(60),

@@ -1,6 +1,7 @@
 //! Serves a site over the network: the listening end of the [`protocol`](crate::protocol).
 //!
-//! Each connection has one task. The peer must authenticate within [`ServiceLimits::handshake`] ([`Gate`]). The
+//! Each connection has one task. The peer must authenticate within [`ServiceLimits::handshake`] ([`Gate`]); while too
+//! many try, those that have waited for longest make room for others (`striate_listen::admission`). The
 //! connection is closed when it is idle for [`ServiceLimits::idle`], or when the peer stops taking or sending bytes for
 //! [`ServiceLimits::stall`]. A peer may send only what [`crate::protocol::limits`] allows.
 //!
@@ -11,33 +12,32 @@ mod control;
 mod reads;
 mod replies;
 mod requests;
-mod stall;
 
 use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::{BoxFuture, Either, select};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use striate_listen::admission::AdmissionLimits;
+use striate_listen::{Admission, Guest, StallGuard, next_connection};
 use striate_runtime::Runtime;
 use striate_trust::PeerName;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::local::LocalSite;
 use crate::protocol::limits::{MAX_CONTROL_STREAMS, MAX_HEADER_LIST_LEN, MAX_HEADERS, ServiceLimits};
 use crate::secure::Gate;
-use crate::transport::{ByteStream, Listener, RuntimeExecutor};
+use crate::transport::{Accepted, ByteStream, Listener, RuntimeExecutor};
 use requests::{Peer, Service};
-use stall::StallGuard;
 
 /// Serves `site` to peers that `gate` admits until `shutdown` completes, and then lets running requests finish for at
 /// most [`ServiceLimits::drain`].
 pub async fn serve_site(
     runtime: Runtime,
-    mut listener: impl Listener,
+    listener: impl Listener,
     gate: Arc<dyn Gate>,
     site: Arc<LocalSite>,
     limits: ServiceLimits,
@@ -48,27 +48,22 @@ pub async fn serve_site(
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
     let places = Arc::new(Semaphore::new(limits.connections));
     let door = Door { service: Arc::clone(&service), gate, places, stopping, alive };
-    let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+    let handshakes = Admission::new(AdmissionLimits {
+        connections: limits.handshakes,
+        per_address: limits.handshakes_per_address,
+        trusted: limits.trusted_proxies.clone(),
+    });
     let mut shutdown = pin!(shutdown);
     loop {
-        let accepted = match select(listener.accept(), shutdown.as_mut()).await {
+        let next = pin!(next_connection(&runtime, "site", || listener.accept()));
+        let Accepted { stream, address } = match select(next, shutdown.as_mut()).await {
             Either::Left((accepted, _)) => accepted,
             Either::Right(_) => break,
         };
-        let stream = match accepted {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "a connection to the site could not be accepted");
-                // Out of descriptors: wait a moment for some to be closed.
-                runtime.sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let Ok(handshake) = Arc::clone(&handshakes).try_acquire_owned() else {
-            tracing::warn!(limit = limits.handshakes, "too many unknown peers at once: one was sent away");
-            continue;
-        };
-        runtime.spawn(door.clone().serve(stream, handshake));
+        // Each of them waits for its peer, so there is always one that makes room.
+        if let Ok(handshake) = handshakes.admit(address) {
+            runtime.spawn(door.clone().serve(stream, handshake));
+        }
     }
     drop((listener, door));
     let _ = stop.send(true);
@@ -92,9 +87,13 @@ struct Door {
 
 impl Door {
     /// Serves a connection if the gate admits its peer. Gives the place of the handshake back once that is decided.
-    async fn serve(self, stream: Box<dyn ByteStream>, handshake: OwnedSemaphorePermit) {
+    async fn serve(self, stream: Box<dyn ByteStream>, handshake: Guest) {
         let Self { service, gate, places, stopping, alive } = self;
-        let admitted = service.runtime().timeout(service.limits().handshake, gate.admit(stream)).await;
+        let admission = service.runtime().timeout(service.limits().handshake, gate.admit(stream));
+        let admitted = match select(pin!(admission), pin!(handshake.evicted())).await {
+            Either::Left((admitted, _)) => admitted,
+            Either::Right(_) => return,
+        };
         drop(handshake);
         match admitted.unwrap_or_else(|late| Err(io::Error::other(late))) {
             Ok((stream, peer)) => match places.try_acquire_owned() {

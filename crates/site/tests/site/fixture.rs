@@ -9,8 +9,8 @@ use striate_runtime::{JoinHandle, Runtime};
 use striate_site::protocol::limits::ServiceLimits;
 use striate_site::transport_conformance::{chunk, payload};
 use striate_site::{
-    ByteStream, ChunkStore, Gate, LocalSite, MemoryStore, Priority, QueueLimits, RemoteOptions, RemoteSite,
-    Connector, Site, SiteIdentity, TcpConnector, WriteRequest, serve_site,
+    ByteStream, ChunkStore, Connector, Gate, LocalSite, MemoryStore, Priority, QueueLimits, RemoteOptions,
+    RemoteSite, Site, SiteIdentity, TcpConnector, WriteRequest, serve_site,
 };
 use striate_trust::{Authority, PeerName, Role, Trust};
 use tokio::net::{TcpListener, TcpSocket};

@@ -6,22 +6,30 @@
 //! | `/health/live`, `/health/ready`, `/minio/health/{live,ready,cluster}` | everyone | 200 or 503 |
 //! | `/api/sign-in` | everyone | access key and secret for a token |
 //! | `/api/status`, `/metrics`, `/minio/v2/metrics/cluster` | see [`access`] | numbers, paths, warnings; object names after a sign-in |
+//!
+//! Orchestrators kill what does not answer a health check, so nobody may keep one from being answered. A connection has
+//! a place while it waits for its peer only until another needs it (`striate_listen::admission`), and a peer that takes
+//! no bytes is cut off. Answers that cost work wait for one of a few places; health checks need none.
 
 mod access;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::select;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use striate_listen::admission::AdmissionLimits;
+use striate_listen::{Admission, Guest, StallGuard, next_connection};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use zeroize::Zeroizing;
 
 pub use access::Access;
@@ -29,14 +37,21 @@ pub use access::Access;
 use crate::metrics::{Figures, Metrics};
 use crate::start::cluster::Cluster;
 
-/// Maximum number of connections; further ones wait.
-const CONNECTIONS: usize = 64;
+/// Number of answers that cost work at once: status, metrics, sign-ins. Fewer than there are connections, so that there
+/// is always a connection that only waits for its peer, and makes room for the next.
+const WORKING: usize = 4;
+/// Timeout for the peer to take bytes of a response.
+const STALL: Duration = Duration::from_secs(5);
+/// Bytes of responses that the kernel takes for a peer that does not read them.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum size of a request body in bytes: a sign-in.
 const MAX_REQUEST_BYTES: usize = 4 << 10;
 /// Maximum size of a request head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Timeout for a complete request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Timeout for the head of a request; also how long an idle connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 const PAGE: &str = include_str!("page.html");
 
@@ -51,6 +66,20 @@ struct Shared {
     metrics: Arc<Metrics>,
     access: Access,
     endpoint: String,
+    admission: Admission,
+    working: Semaphore,
+}
+
+/// An answer that costs work, in the making.
+struct Work<'a> {
+    guest: &'a Guest,
+    _place: Option<SemaphorePermit<'a>>,
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.guest.waits();
+    }
 }
 
 #[derive(Deserialize)]
@@ -60,50 +89,63 @@ struct SignIn {
 }
 
 impl Console {
-    /// Creates the console of `cluster`, whose S3 endpoint is `endpoint`.
-    pub fn new(cluster: Cluster, metrics: Arc<Metrics>, access: Access, endpoint: String) -> Self {
-        Self { shared: Arc::new(Shared { cluster, metrics, access, endpoint }) }
+    /// Creates the console of `cluster`, whose S3 endpoint is `endpoint`, and which admits connections within `limits`.
+    pub fn new(
+        cluster: Cluster,
+        metrics: Arc<Metrics>,
+        access: Access,
+        endpoint: String,
+        limits: AdmissionLimits,
+    ) -> Self {
+        let (admission, working) = (Admission::new(limits), Semaphore::new(WORKING));
+        Self { shared: Arc::new(Shared { cluster, metrics, access, endpoint, admission, working }) }
     }
 
     /// Serves until the task is dropped.
     pub async fn serve(self, listener: TcpListener) {
         let runtime = self.shared.cluster.runtime().clone();
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((stream, peer)) => {
+            let (stream, peer) = next_connection(&runtime, "console", || listener.accept()).await;
+            match self.shared.admission.admit(Some(peer.ip())) {
+                Ok(guest) => {
                     let console = self.clone();
-                    runtime.spawn(async move {
-                        console.converse(stream, peer).await;
-                        drop(place);
-                    });
+                    runtime.spawn(async move { console.converse(stream, peer, guest).await });
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "the console does not accept");
-                    runtime.sleep(Duration::from_secs(1)).await;
-                }
+                Err(error) => tracing::warn!(%error, "the console sent a connection away"),
             }
         }
     }
 
-    async fn converse(self, stream: tokio::net::TcpStream, peer: SocketAddr) {
+    async fn converse(self, stream: TcpStream, peer: SocketAddr, guest: Guest) {
+        if let Err(error) = socket2::SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES) {
+            tracing::debug!(%error, %peer, "SO_SNDBUF cannot be set");
+        }
+        let runtime = self.shared.cluster.runtime().clone();
+        let guest = &guest;
         let service = service_fn(|request| {
             let console = self.clone();
             async move {
                 let runtime = console.shared.cluster.runtime().clone();
-                let answered = runtime.timeout(REQUEST_TIMEOUT, console.answer(request, peer)).await;
+                let answered = runtime.timeout(REQUEST_TIMEOUT, console.answer(request, peer, guest)).await;
+                guest.waits();
                 let late = |_| plain(StatusCode::REQUEST_TIMEOUT, "too slow");
                 Ok::<_, std::convert::Infallible>(secured(answered.unwrap_or_else(late)))
             }
         });
         let mut builder = hyper::server::conn::http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT).max_buf_size(MAX_HEAD_BYTES);
+        builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD_BYTES);
+        let stream = StallGuard::new(stream, runtime, STALL);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
         // Clients may disconnect at any time.
-        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        let _ = select(pin!(connection), pin!(guest.evicted())).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        guest: &Guest,
+    ) -> Response<Full<Bytes>> {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
             "/" | "/index.html" if is_read => with_type(StatusCode::OK, "text/html; charset=utf-8", PAGE),
@@ -114,9 +156,13 @@ impl Console {
             "/health/cluster" | "/minio/health/cluster" if is_read => {
                 self.health(self.shared.cluster.is_serving())
             }
-            "/api/sign-in" if request.method() == Method::POST => self.sign_in(request).await,
+            "/api/sign-in" if request.method() == Method::POST => {
+                let _work = self.begin_work(guest).await;
+                self.sign_in(request).await
+            }
             "/api/status" if is_read => match self.shared.access.allows(&request, peer) {
                 true => {
+                    let _work = self.begin_work(guest).await;
                     let mut status = self.shared.cluster.status(&self.shared.endpoint).await;
                     if !self.shared.access.is_signed_in(&request) {
                         status.hide_names();
@@ -128,12 +174,23 @@ impl Console {
             },
             "/metrics" | "/minio/v2/metrics/cluster" if is_read => {
                 match self.shared.access.allows(&request, peer) {
-                    true => self.metrics().await,
+                    true => {
+                        let _work = self.begin_work(guest).await;
+                        self.metrics().await
+                    }
                     false => refused(),
                 }
             }
             _ => plain(StatusCode::NOT_FOUND, "there is nothing here\n"),
         }
+    }
+
+    /// Waits for a place for an answer that costs work. From then on, and not before, the connection need not make room.
+    async fn begin_work<'a>(&'a self, guest: &'a Guest) -> Work<'a> {
+        // It is never closed.
+        let place = self.shared.working.acquire().await.ok();
+        guest.works();
+        Work { guest, _place: place }
     }
 
     /// Answers with the metrics.

@@ -2,7 +2,9 @@
 //! retire sites.
 //!
 //! The handshake refuses every peer that is not a site, a gateway or an operator; each request then checks the peer's
-//! role. Handshakes, connections, requests and their sizes are bounded, and idle connections end.
+//! role. Handshakes, connections, requests and their sizes are bounded, and idle connections end. Peers that have not
+//! authenticated have places of their own, and make room for each other (`striate_listen::admission`): they never keep
+//! a site, a gateway or an operator out.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -18,10 +20,12 @@ use striate_control::{
     AccessReport, GatheredAccess, Members, MembersError, MemoryAnnouncement, SiteAnnouncement,
 };
 use striate_core::{ClusterId, Formats, RackId, SiteId};
+use striate_listen::admission::AdmissionLimits;
+use striate_listen::{Admission, Guest, StallGuard, next_connection};
 use striate_meta::{MetaStore, records};
 use striate_runtime::{Instant, Runtime};
 use striate_site::{RuntimeExecutor, Site as _};
-use striate_trust::{PeerName, Role, Trust};
+use striate_trust::{PeerName, Role, TlsStream, Trust};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tonic::{Response, Status};
@@ -39,8 +43,8 @@ use crate::remote_sites::SiteAddress;
 
 /// Roles that may connect to a control process.
 const CALLERS: &[Role] = &[Role::Site, Role::Gateway, Role::Admin];
-/// Maximum number of connections, including those in the handshake.
-const MAX_CONNECTIONS: usize = 1_024;
+/// Timeout for the peer to take bytes of a reply.
+const STALL: Duration = Duration::from_secs(10);
 /// Timeout for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Lifetime of a connection, whatever it does: requests are short, and clients open new ones.
@@ -63,6 +67,16 @@ pub struct ControlService {
     meta: Arc<dyn MetaStore>,
     trust: Trust,
     access: GatheredAccess,
+    limits: ControlLimits,
+}
+
+/// What the peers of a control process may occupy.
+#[derive(Clone, Debug)]
+pub struct ControlLimits {
+    /// Number of connections of sites, gateways and operators.
+    pub connections: usize,
+    /// Peers that have not authenticated.
+    pub handshakes: AdmissionLimits,
 }
 
 /// Returns the name of a site's state.
@@ -144,8 +158,14 @@ fn hottest(access: &GatheredAccess, now: Instant, most: usize) -> Vec<HotBlock> 
 impl ControlService {
     /// Creates the service over the metadata of the cluster that `trust` belongs to; reports of gateways go into
     /// `access`.
-    pub fn new(runtime: Runtime, meta: Arc<dyn MetaStore>, trust: Trust, access: GatheredAccess) -> Self {
-        Self { runtime, meta, trust, access }
+    pub fn new(
+        runtime: Runtime,
+        meta: Arc<dyn MetaStore>,
+        trust: Trust,
+        access: GatheredAccess,
+        limits: ControlLimits,
+    ) -> Self {
+        Self { runtime, meta, trust, access, limits }
     }
 
     fn id(&self) -> ClusterId {
@@ -168,39 +188,51 @@ impl ControlService {
 
     /// Serves until `shutdown` completes. Requests in flight are then cut off; their clients ask another process.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()> + Send) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let handshakes = Admission::new(self.limits.handshakes.clone());
+        let places = Arc::new(Semaphore::new(self.limits.connections));
         let mut shutdown = pin!(shutdown);
         loop {
-            let accepted = match select(pin!(listener.accept()), shutdown.as_mut()).await {
+            let next = pin!(next_connection(&self.runtime, "control", || listener.accept()));
+            let (stream, address) = match select(next, shutdown.as_mut()).await {
                 Either::Left((accepted, _)) => accepted,
                 Either::Right(_) => return,
             };
-            match (accepted, Arc::clone(&places).try_acquire_owned()) {
-                (Ok((stream, _)), Ok(place)) => {
-                    let service = self.clone();
-                    self.runtime.spawn(async move {
-                        let life = service.runtime.timeout(CONNECTION_LIFE, service.converse(stream)).await;
-                        drop((life, place));
-                    });
+            // Each of them waits for its peer, so there is always one that makes room.
+            let Ok(handshake) = handshakes.admit(Some(address.ip())) else { continue };
+            let (service, places) = (self.clone(), Arc::clone(&places));
+            self.runtime.spawn(async move {
+                let Some((stream, peer)) = service.authenticate(stream, handshake).await else { return };
+                match places.try_acquire() {
+                    Ok(_place) => {
+                        // It ends with its life, whatever it does.
+                        let _ =
+                            service.runtime.timeout(CONNECTION_LIFE, service.converse(stream, peer)).await;
+                    }
+                    Err(_) => tracing::warn!(%peer, "too many connections to control: one was closed"),
                 }
-                (Ok(_), Err(_)) => {
-                    tracing::warn!(limit = MAX_CONNECTIONS, "too many connections: one was closed")
-                }
-                (Err(error), _) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    self.runtime.sleep(Duration::from_millis(50)).await;
-                }
-            }
+            });
         }
     }
 
-    async fn converse(&self, stream: TcpStream) {
-        let admitted = self.runtime.timeout(HANDSHAKE, self.trust.accept(stream, CALLERS)).await;
-        let (stream, peer) = match admitted {
-            Ok(Ok(admitted)) => admitted,
-            Ok(Err(error)) => return tracing::warn!(%error, "a peer was not admitted"),
-            Err(_) => return,
-        };
+    /// Returns the connection and its peer, unless the peer is not admitted, does not authenticate in time, or has to
+    /// make room for others.
+    async fn authenticate(
+        &self,
+        stream: TcpStream,
+        handshake: Guest,
+    ) -> Option<(TlsStream<TcpStream>, PeerName)> {
+        let admission = self.runtime.timeout(HANDSHAKE, self.trust.accept(stream, CALLERS));
+        match select(pin!(admission), pin!(handshake.evicted())).await {
+            Either::Left((Ok(Ok(admitted)), _)) => Some(admitted),
+            Either::Left((Ok(Err(error)), _)) => {
+                tracing::warn!(%error, "a peer was not admitted");
+                None
+            }
+            Either::Left((Err(_), _)) | Either::Right(_) => None,
+        }
+    }
+
+    async fn converse(&self, stream: TlsStream<TcpStream>, peer: PeerName) {
         let server = ClusterControlServer::new(self.clone())
             .max_decoding_message_size(MAX_MESSAGE_LEN)
             .max_encoding_message_size(MAX_MESSAGE_LEN);
@@ -215,6 +247,7 @@ impl ControlService {
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEADER_LIST_LEN);
         // A peer may disconnect at any time.
+        let stream = StallGuard::new(stream, self.runtime.clone(), STALL);
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 }

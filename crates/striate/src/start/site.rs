@@ -119,7 +119,8 @@ fn open_store(
     }
     std::fs::create_dir_all(meta_folder(&member.path))
         .map_err(|error| format!("{}: {error}", meta_folder(&member.path).display()))?;
-    let options = DiskStoreOptions { formats, ..DiskStoreOptions::default() };
+    let open_files = striate_listen::descriptors::segments_of_disk();
+    let options = DiskStoreOptions { formats, open_files, ..DiskStoreOptions::default() };
     let store = DiskStore::open(runtime, fs, &member.path, options);
     let store = store.map_err(|error| error.to_string())?;
     Ok((Arc::new(store), SiteIdentity { cluster, site: member.site, rack }))

@@ -52,6 +52,7 @@ impl Cluster {
         warnings.extend(packing.as_ref().and_then(unreleasable));
         warnings.extend(self.bucket_warnings(cache.is_some()).await);
         warnings.extend(self.drain_warnings().await);
+        warnings.extend(striate_listen::descriptors::shortage());
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),

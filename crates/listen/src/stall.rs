@@ -1,4 +1,7 @@
-//! Closes connections whose peer stops taking bytes, so that replies do not pile up for it.
+//! Connections whose peer takes no bytes.
+//!
+//! An HTTP server waits for as long as a peer likes to take a response. A connection under this guard fails instead, so
+//! that neither memory nor a place is held for a peer that has stopped.
 
 use std::future::Future;
 use std::io;
@@ -9,19 +12,18 @@ use std::time::Duration;
 use striate_runtime::Runtime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::transport::ByteStream;
-
 /// A stream whose writes fail when the peer takes none of their bytes for `patience`.
-pub(super) struct StallGuard {
-    stream: Box<dyn ByteStream>,
+pub struct StallGuard<S> {
+    stream: S,
     runtime: Runtime,
     patience: Duration,
     /// Runs while a write is pending.
     alarm: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl StallGuard {
-    pub(super) fn new(stream: Box<dyn ByteStream>, runtime: Runtime, patience: Duration) -> Self {
+impl<S> StallGuard<S> {
+    /// Guards `stream`.
+    pub fn new(stream: S, runtime: Runtime, patience: Duration) -> Self {
         Self { stream, runtime, patience, alarm: None }
     }
 
@@ -41,7 +43,7 @@ impl StallGuard {
     }
 }
 
-impl AsyncRead for StallGuard {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -51,7 +53,7 @@ impl AsyncRead for StallGuard {
     }
 }
 
-impl AsyncWrite for StallGuard {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -82,5 +84,35 @@ impl AsyncWrite for StallGuard {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
         self.watch(context, outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[test]
+    fn a_write_fails_when_nothing_is_taken_for_the_whole_time_and_not_earlier() {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let outcome = striate_runtime::run_in_virtual_time(1, Duration::ZERO, |runtime| async move {
+            let (ours, mut theirs) = tokio::io::duplex(10);
+            let mut guarded = StallGuard::new(ours, runtime.clone(), PATIENCE);
+            let taker = runtime.clone();
+            runtime.spawn(async move {
+                // Takes a little, late, twice, and then nothing more.
+                for _ in 0..2 {
+                    taker.sleep(PATIENCE - Duration::from_secs(1)).await;
+                    theirs.read_exact(&mut [0; 10]).await.unwrap();
+                }
+                std::future::pending::<()>().await;
+                drop(theirs);
+            });
+            let began = runtime.now();
+            let failed = guarded.write_all(&[0; 100]).await.unwrap_err();
+            (failed.kind(), runtime.now() - began)
+        });
+        assert_eq!(outcome, (io::ErrorKind::TimedOut, 3 * PATIENCE - Duration::from_secs(2)));
     }
 }
