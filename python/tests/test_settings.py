@@ -134,3 +134,10 @@ def test_a_certificate_of_ones_own_is_trusted_when_named_and_only_then(tmp_path,
         monkeypatch.setenv("STRIATE_CA_FILE", str(server.certificate))
         assert Client(client.endpoint, **options).get("secure", "k") == b"x" * 300_000
         client.close()
+
+
+def test_no_representation_shows_a_secret(tmp_path):
+    settings = Settings("http://given:9000", "ACCESS", "hidden-secret", "hidden-token")
+    for thing in (settings, [settings], settings.resolved(), Keys("ACCESS", "hidden-secret", "hidden-token"), Client(**vars(settings))):
+        assert "hidden" not in repr(thing) and "hidden" not in str(thing)
+    assert "ACCESS" in repr(settings) and pickle.loads(pickle.dumps(settings)) == settings

@@ -34,7 +34,7 @@ class Front(Striate):
         self.origin = Striate(base / "origin")
         credentials = self.origin.credentials
         super().__init__(base / "front", directories=1, environment={
-            "STRIATE_CACHE_MIB": "128", "STRIATE_ORIGIN_ACCESS_KEY": credentials.access_key,
+            "STRIATE_CACHE_MIB": "128", "STRIATE_ALLOW_SIGNATURE_V2": "true", "STRIATE_ORIGIN_ACCESS_KEY": credentials.access_key,
             "STRIATE_ORIGIN_SECRET_KEY": credentials.secret_key})
 
     def start(self, timeout_s=60):
@@ -50,17 +50,25 @@ class Front(Striate):
         self.run("bucket", "create", "--origin", f"s3://their-{name}", "--origin-endpoint", self.origin.endpoint, name)
 
 
+class Standard(Striate):
+    """A server that also accepts what boto3 presigns by default: Signature Version 2 (test_defaults.py)."""
+
+    def __init__(self, base):
+        super().__init__(base, environment={"STRIATE_ALLOW_SIGNATURE_V2": "true"})
+
+
 class Volatile(Striate):
     """A server whose buckets are in memory only."""
 
     def __init__(self, base):
-        super().__init__(base, directories=1, environment={"STRIATE_CACHE_MIB": "1024"})
+        super().__init__(base, directories=1, environment={
+            "STRIATE_CACHE_MIB": "1024", "STRIATE_ALLOW_SIGNATURE_V2": "true"})
 
     def create_bucket(self, name):
         self.run("bucket", "create", "--volatile", name)
 
 
-KINDS = {"striate": Striate, "minio": MinIO, "front": Front, "volatile": Volatile}
+KINDS = {"striate": Standard, "minio": MinIO, "front": Front, "volatile": Volatile}
 
 
 def pytest_configure(config):

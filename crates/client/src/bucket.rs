@@ -17,7 +17,6 @@ use striate_stripe::id16;
 
 use crate::bucket_profiles::{Home, change_classes, cold_record};
 use crate::commit::{CommitFailure, abandon_parts};
-use crate::record::check_supported;
 use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.
@@ -110,7 +109,7 @@ impl Client {
     fn check_new_bucket(&self, request: &CreateBucket) -> Result<(), ClientError> {
         check_bucket_name(&request.name)?;
         if let Some(profile) = &request.profile {
-            check_supported(profile, self.inner.stripes.formats())?;
+            self.check_placeable(profile)?;
         }
         check_lengths(request)?;
         if request.origin.is_some() && self.inner.stripes.formats().records < NOT_ON_DISKS {

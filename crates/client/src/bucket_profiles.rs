@@ -120,8 +120,17 @@ impl Client {
         if profile.tier != Tier::Disk {
             return invalid(format!("{profile} keeps objects in memory only: a bucket of its own does that"));
         }
+        self.check_placeable(profile)
+    }
+
+    /// Checks that objects can be written under a profile and, on disks, that there are as many sites as it has chunks:
+    /// otherwise every write would be in debt that nothing can pay.
+    pub(crate) fn check_placeable(&self, profile: &Profile) -> Result<(), ClientError> {
         check_supported(profile, self.inner.stripes.formats())?;
         let (chunks, sites) = (profile.code.chunk_count(), self.inner.stripes.sites().len());
+        if profile.tier == Tier::Memory {
+            return Ok(());
+        }
         match chunks <= sites {
             true => Ok(()),
             false => invalid(format!("{profile} needs {chunks} sites, there are {sites}")),
@@ -152,7 +161,8 @@ impl Client {
     /// the cluster's.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`] for a malformed or unsupported profile.
+    /// [`ClientError::InvalidArgument`] for a malformed or unsupported profile, or a requested one that does not fit the
+    /// sites.
     pub(crate) fn profile_for(
         &self,
         wish: Option<Profile>,
@@ -170,7 +180,7 @@ impl Client {
                 "objects are in memory only in buckets that are volatile, and nowhere else there",
             );
         }
-        check_supported(&profile, self.inner.stripes.formats())?;
+        self.check_placeable(&profile)?;
         Ok(profile)
     }
 

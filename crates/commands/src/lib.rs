@@ -14,9 +14,9 @@
 //!
 //! Nothing here serves a request, so it is compiled for size (`docs/decisions/release-build.md`).
 
-// Every `println!` here survives `| head`: these macros shadow the standard library's (`striate_runtime::output`).
-#[macro_use(eprintln, print, println)]
-extern crate striate_runtime;
+// Every `println!` here survives `| head` and moves no cursor: these macros shadow the standard library's.
+#[macro_use]
+pub mod output;
 
 pub mod admin;
 pub mod args;

@@ -7,9 +7,9 @@ mod keys;
 mod metadata;
 mod pack;
 pub mod report;
+mod screen;
 mod upgrade;
 
-use std::io::Write;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -61,13 +61,10 @@ async fn watch_status(runtime: Runtime, args: &StatusArgs) -> Outcome {
                 Ok::<_, Failure>(report::status(&status))
             };
             let text = shown.await.unwrap_or_else(|failure| format!("{failure}\n"));
-            // Move the cursor home, clear each line behind its end, and clear everything below the last line.
-            print!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
-            let _ = std::io::stdout().flush();
+            screen::show(&text)?;
             runtime.sleep(WATCH_EVERY).await;
         }
     };
-    print!("\x1b[2J");
     tokio::select! {
         () = interruption.happens() => Ok(()),
         never = watching => never,
@@ -166,10 +163,9 @@ pub async fn pack(runtime: Runtime, command: PackCommand) -> Outcome {
 /// If no server answers or it refuses.
 pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
     match command {
-        DiskCommand::List { admin } => {
+        DiskCommand::List { json, admin } => {
             let status: Status = AdminClient::find(runtime, &admin)?.get("/v1/status").await?;
-            print!("{}", report::disks(&status.sites));
-            Ok(())
+            show(&status.sites, json, |sites| report::disks(sites))
         }
         DiskCommand::Replace { path, admin } => {
             let server = AdminClient::find(runtime, &admin)?;

@@ -19,7 +19,7 @@ use s3s::{Body, StdError};
 use serde::Deserialize;
 use striate_client::ClientError;
 use striate_meta::MetaError;
-use striate_s3::{RemoteBody, RemoteRequest};
+use striate_s3::{NamedKeys, RemoteBody, RemoteRequest};
 use striate_s3_client::encode_path;
 
 use crate::counts::add;
@@ -185,7 +185,11 @@ impl Shared {
                 false => Ok(answer_of(answer)),
             };
         }
-        let answer = self.write_fenced(&origin, request, objects).await?;
+        let named = request.key.is_empty().then(|| NamedKeys(objects.clone()));
+        let mut answer = self.write_fenced(&origin, request, objects).await?;
+        if let Some(named) = named {
+            answer.extensions_mut().insert(named);
+        }
         if has_document { Ok(rename(&origin, &bucket, answer)) } else { Ok(answer.map(Body::from)) }
     }
 
@@ -279,6 +283,7 @@ impl Shared {
                 "a copy from {bucket:?} would leave its store: only copies inside one origin are forwarded; read the object and write it"
             )));
         };
+        upstream::check_key(key)?;
         let version = version.map(|version| format!("?versionId={version}")).unwrap_or_default();
         let named = format!("{}/{}{version}", from.bucket, encode_path(key));
         let named = HeaderValue::try_from(named).map_err(|error| failed(origin, error.to_string()))?;

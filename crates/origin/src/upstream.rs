@@ -71,6 +71,7 @@ impl Upstream {
         origin: &OriginBucket,
         ask: OriginRequest<'_>,
     ) -> Result<Response<Incoming>, ClientError> {
+        check_key(ask.key)?;
         let mut attempt = 0;
         loop {
             let again = OriginRequest {
@@ -145,6 +146,7 @@ impl Upstream {
         ask: OriginRequest<'_>,
         body: RemoteBody,
     ) -> Result<Response<Incoming>, ClientError> {
+        check_key(ask.key)?;
         let request = self.signed(origin, ask, &body)?;
         add(&self.counts.requests, 1);
         let broken = BrokenBody::default();
@@ -216,6 +218,23 @@ fn outgoing(body: RemoteBody, broken: BrokenBody) -> RequestBody {
             });
             StreamBody::new(bytes).boxed_unsync()
         }
+    }
+}
+
+/// Checks that no proxy or server on the way can take a key for another one. Segments `.` and `..` are removed from a path
+/// wherever it is normalised (RFC 3986 §5.2.4), which `%2E` does not prevent, so that `../other/key` would leave the
+/// bucket.
+///
+/// # Errors
+/// [`ClientError::NotForwarded`].
+pub(crate) fn check_key(key: &str) -> Result<(), ClientError> {
+    match key.split('/').any(|segment| matches!(segment, "." | "..")) {
+        true => Err(ClientError::NotForwarded(
+            "a key with the segment . or .. is not forwarded: what lies between here and the other store may remove such \
+             segments, and so answer for another object"
+                .to_owned(),
+        )),
+        false => Ok(()),
     }
 }
 
@@ -310,6 +329,16 @@ pub(crate) fn has_changed(status: StatusCode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_key_leaves_its_bucket_on_the_way() {
+        for key in ["..", "../../admin", "a/../b", "a/./b", "a/.."] {
+            assert!(matches!(check_key(key), Err(ClientError::NotForwarded(_))), "{key}");
+        }
+        for key in ["", "a//b", "...", "a/..b", ".hidden", "a/b."] {
+            assert!(check_key(key).is_ok(), "{key}");
+        }
+    }
 
     #[test]
     fn what_an_origin_does_not_implement_is_its_answer() {

@@ -34,7 +34,8 @@ impl Domains {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,
         };
-        let host = host.to_ascii_lowercase();
+        // A name that ends with a dot is the same name, written in full.
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let bucket = |domain: &String| host.strip_suffix(domain.as_str())?.strip_suffix('.');
         self.0.iter().find_map(bucket).filter(|bucket| !bucket.is_empty()).map(str::to_owned)
     }
@@ -129,6 +130,7 @@ mod tests {
         let pair = |bucket: &str, key: &str| (bucket.to_owned(), key.to_owned());
         assert_eq!(of("localhost:9000", "/b/a//../c%2F%20+/"), pair("b", "a//../c/ +/"));
         assert_eq!(of("b.s3.example.com:9000", "//x"), pair("b", "/x"));
+        assert_eq!(of("b.s3.example.com.:9000", "/x"), pair("b", "x"), "a name written in full");
         assert_eq!(of("s3.example.com", "/b"), pair("b", ""));
         assert_eq!(of("a.b.S3.EXAMPLE.com", "/"), pair("a.b", ""));
         assert!(Domains::new(&["not a domain".to_owned()]).is_err());

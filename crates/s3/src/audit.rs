@@ -17,6 +17,9 @@ pub struct AuditEntry {
     /// The access key whose signature was verified; absent if the request was refused before that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key: Option<String>,
+    /// The access key that a refused request claimed, if its signature was not verified. Anybody may claim any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claimed_key: Option<String>,
     /// Name of the S3 operation, or a word if it is none: `Health`, `Preflight`, `Unknown`.
     pub operation: &'static str,
     /// HTTP method.
@@ -27,6 +30,12 @@ pub struct AuditEntry {
     /// Object key, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
+    /// Keys of the objects that a DeleteObjects or a batch names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// The object that the request copies, as `bucket/key`, with its `?versionId=` if it names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_source: Option<String>,
     /// HTTP status of the response.
     pub status: u16,
     /// S3 error code, if any.
@@ -51,6 +60,11 @@ pub struct AuditEntry {
 pub trait AuditSink: Send + Sync {
     /// Records one entry. Entries come in the order in which requests end.
     fn record(&self, entry: &AuditEntry);
+
+    /// Returns whether entries go anywhere, so that what costs time to collect is worth it.
+    fn keeps_entries(&self) -> bool {
+        true
+    }
 }
 
 /// Receives counts and durations of requests. Called on the event loop, so it must not block.
@@ -83,6 +97,10 @@ pub struct NullSink;
 
 impl AuditSink for NullSink {
     fn record(&self, _entry: &AuditEntry) {}
+
+    fn keeps_entries(&self) -> bool {
+        false
+    }
 }
 
 impl RequestMetrics for NullSink {

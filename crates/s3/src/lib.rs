@@ -45,7 +45,7 @@ pub use auth::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS};
 pub use gateway::{Gateway, GatewayError, Hooks, Readiness};
 pub use keys::{Credentials, KeyError, KeyInfo, KeyStore, SealingKey};
 pub use options::{GatewayOptions, Limits};
-pub use remote_buckets::{RemoteBody, RemoteBuckets, RemoteRequest};
+pub use remote_buckets::{NamedKeys, RemoteBody, RemoteBuckets, RemoteRequest};
 pub use serve::serve;
 pub use tls::{CertificateError, Certificates};
 pub use translate::{PROFILE_HEADER, object_body, range_version};

@@ -14,6 +14,8 @@ pub struct GatewayOptions {
     pub region: String,
     /// Domains below which the first label of a host name is a bucket (virtual-hosted style). Empty: path style only.
     pub domains: Vec<String>,
+    /// Whether presigned URLs and forms may be signed with Signature Version 2.
+    pub allow_signature_v2: bool,
     /// Limits and timeouts.
     pub limits: Limits,
 }
@@ -59,7 +61,12 @@ pub struct Limits {
 
 impl Default for GatewayOptions {
     fn default() -> Self {
-        Self { region: "us-east-1".to_owned(), domains: Vec::new(), limits: Limits::default() }
+        Self {
+            region: "us-east-1".to_owned(),
+            domains: Vec::new(),
+            allow_signature_v2: false,
+            limits: Limits::default(),
+        }
     }
 }
 

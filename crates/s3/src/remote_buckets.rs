@@ -41,6 +41,10 @@ pub struct RemoteRequest {
     pub body: RemoteBody,
 }
 
+/// Keys of the objects that the document of a request names, for the audit log: an extension of the answer.
+#[derive(Clone, Debug)]
+pub struct NamedKeys(pub Vec<String>);
+
 /// Body of an `RemoteRequest`.
 pub enum RemoteBody {
     /// A verified document, or nothing.

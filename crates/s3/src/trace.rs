@@ -8,10 +8,13 @@ use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 use tracing::{Span, field};
 
-use crate::address::Address;
+use crate::address::{Address, percent_decode};
 use crate::audit::AuditEntry;
 use crate::gateway::Hooks;
 use crate::refusal::Refusal;
+
+/// Maximum length of a claimed access key in the audit log, in characters: anybody may claim anything.
+const LONGEST_CLAIM: usize = 128;
 
 /// State of one request, shared by the front, the handlers and the bodies of request and response.
 pub(crate) struct Trace {
@@ -37,10 +40,13 @@ impl Trace {
             request_id: format!("{:016X}", runtime.random_u64()),
             remote,
             access_key: None,
+            claimed_key: None,
             operation: "Unknown",
             method: method.to_string(),
             bucket: String::new(),
             key: String::new(),
+            keys: Vec::new(),
+            copy_source: None,
             status: 0,
             error: None,
             bytes_in: 0,
@@ -81,7 +87,28 @@ impl Trace {
     }
 
     pub fn set_access_key(&self, access_key: &str) {
-        self.facts.lock().entry.access_key = Some(access_key.to_owned());
+        let entry = &mut self.facts.lock().entry;
+        entry.access_key = Some(access_key.to_owned());
+        entry.claimed_key = None;
+    }
+
+    /// Records the access key that the request claims, until its signature is verified.
+    pub fn set_claimed_key(&self, claimed: &str) {
+        let shown: String = claimed.chars().take(LONGEST_CLAIM).collect();
+        self.facts.lock().entry.claimed_key = Some(shown);
+    }
+
+    /// Records the objects that the body of a deletion of many, or of a batch, names.
+    pub fn add_keys<'a>(&self, keys: impl Iterator<Item = &'a str>) {
+        if self.hooks.audit.keeps_entries() {
+            self.facts.lock().entry.keys.extend(keys.map(str::to_owned));
+        }
+    }
+
+    /// Records the object that the request copies, as its header names it.
+    pub fn set_copy_source(&self, source: &str) {
+        let source = percent_decode(source).unwrap_or_else(|| source.to_owned());
+        self.facts.lock().entry.copy_source = Some(source.trim_start_matches('/').to_owned());
     }
 
     pub fn set_operation(&self, operation: &'static str) {

@@ -34,6 +34,7 @@ use striate_runtime::Runtime;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, MutexGuard, Notify, mpsc, watch};
 
+use crate::audit_log::{AuditLog, CommandEntry};
 use crate::start::cluster::Cluster;
 
 /// Maximum size of a request body in bytes; an import of metadata is the largest.
@@ -66,6 +67,7 @@ struct Shared {
     endpoint: String,
     /// Name of this process in its cluster; empty if it is the only one.
     process: String,
+    audit: Option<Arc<AuditLog>>,
     healing: Mutex<()>,
     verifying: Mutex<()>,
     packing: Mutex<()>,
@@ -77,16 +79,19 @@ struct Shared {
 
 impl AdminService {
     /// Creates the service of a store whose S3 endpoint is `endpoint`, in the process of this name. The service
-    /// notifies `stop` when the server must stop; `stopping` becomes true once the server does.
+    /// notifies `stop` when the server must stop; `stopping` becomes true once the server does. Commands that may change
+    /// something are recorded in `audit`.
     pub fn new(
         cluster: Cluster,
         endpoint: String,
         process: String,
+        audit: Option<Arc<AuditLog>>,
         stop: Arc<Notify>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let (healing, verifying, packing) = Default::default();
-        let shared = Shared { cluster, endpoint, process, healing, verifying, packing, stop, stopping };
+        let shared =
+            Shared { cluster, endpoint, process, audit, healing, verifying, packing, stop, stopping };
         Self { shared: Arc::new(shared) }
     }
 
@@ -147,10 +152,28 @@ impl AdminService {
             async move { service.route(method, &path, request.into_body()).await }
         });
         let defect = |error| Err(Failure::failed(format!("the server met a defect, see its log: {error}")));
-        answering.await.unwrap_or_else(defect).unwrap_or_else(|failure| {
+        let answered = answering.await.unwrap_or_else(defect);
+        self.record(&method, &path, answered.as_ref());
+        answered.unwrap_or_else(|failure| {
             tracing::info!(%method, path, reason = %failure, "an admin request was refused");
             json(StatusCode::BAD_REQUEST, &Refusal { error: failure.to_string() })
         })
+    }
+
+    /// Records a command in the audit log, if it may change something or exports all metadata.
+    fn record(&self, method: &Method, path: &str, answered: Result<&Response<Body>, &Failure>) {
+        let (Some(audit), true) = (&self.shared.audit, is_recorded(method, path)) else { return };
+        let subject = answered.ok().and_then(|answer| answer.extensions().get::<Subject>());
+        let status = answered.map_or(StatusCode::BAD_REQUEST, Response::status);
+        audit.record_command(&CommandEntry {
+            time_unix_ms: self.runtime().wall_time().as_millis() as u64,
+            operation: "AdminCommand",
+            command: format!("{method} {path}"),
+            subject: subject.map(|Subject(subject)| subject.clone()).unwrap_or_default(),
+            status: status.as_u16(),
+            error: answered.err().map(ToString::to_string),
+            ..CommandEntry::default()
+        });
     }
 
     async fn route(&self, method: Method, path: &str, body: Incoming) -> Result<Response<Body>, Failure> {
@@ -205,7 +228,8 @@ impl AdminService {
         }
         notes
             .push("the lost chunks are rebuilt in the background; `striate heal` does it at once".to_owned());
-        Ok(ok(&ReplaceOutcome { old_site: replaced.old.0, new_site: replaced.new.0, notes }))
+        let outcome = ReplaceOutcome { old_site: replaced.old.0, new_site: replaced.new.0, notes };
+        Ok(changed(&wish.path.display().to_string(), &outcome))
     }
 
     /// Waits for exclusive use of an operation that runs once at a time; returns `None` if another one is running.
@@ -360,6 +384,25 @@ pub(crate) fn text_lines(
 /// Creates a response with status 200.
 pub(crate) fn ok(message: &impl Serialize) -> Response<Body> {
     json(StatusCode::OK, message)
+}
+
+/// What a command made or changed, for the audit log. Carried in the extensions of its answer.
+#[derive(Clone)]
+pub(super) struct Subject(String);
+
+/// As [`ok`], for a command that made or changed `subject`, which its path does not name.
+pub(super) fn changed(subject: &str, message: &impl Serialize) -> Response<Body> {
+    let mut answer = ok(message);
+    answer.extensions_mut().insert(Subject(subject.to_owned()));
+    answer
+}
+
+/// Returns whether a command is recorded in the audit log.
+fn is_recorded(method: &Method, path: &str) -> bool {
+    match *method {
+        Method::GET => path == "/v1/meta",
+        _ => path != "/v1/explain",
+    }
 }
 
 fn json(status: StatusCode, message: &impl Serialize) -> Response<Body> {

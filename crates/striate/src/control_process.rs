@@ -26,7 +26,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::identity::{identify, sealing_key};
 use crate::membership::service::{ControlLimits, ControlService};
-use crate::server::{listen, watch_signals};
+use crate::server::{listen, watch_hangups, watch_signals};
 use crate::start::cluster::{Caching, Cluster, Settings};
 use crate::start::sealing::SealingBytes;
 
@@ -45,7 +45,9 @@ pub async fn run(runtime: Runtime, args: ControlArgs) -> Outcome {
     let listener = listen(&args.address, "--address").await?;
     let meta = striate_meta::open(&runtime, &args.metadata).await.map_err(Failure::failed)?;
     let (draining, mut drain) = watch::channel(false);
-    runtime.spawn(watch_signals(Arc::new(Notify::new()), draining));
+    let stop = Arc::new(Notify::new());
+    runtime.spawn(watch_hangups(stop.clone(), None));
+    runtime.spawn(watch_signals(stop, draining));
     let shutdown = async move {
         // A closed channel means that the signal watcher is gone: stop as well.
         let _ = drain.wait_for(|&draining| draining).await;

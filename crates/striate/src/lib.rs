@@ -16,9 +16,9 @@
 //!
 //! Everything here only wires other crates together; it decides nothing about codes, plans, records or S3 semantics.
 
-// Every `println!` here survives `| head`: these macros shadow the standard library's (`striate_runtime::output`).
+// Every `println!` here survives `| head` and moves no cursor: these macros shadow the standard library's.
 #[macro_use(println)]
-extern crate striate_runtime;
+extern crate striate_commands;
 
 pub mod admin;
 pub mod administer;

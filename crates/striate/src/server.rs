@@ -1,6 +1,7 @@
 //! `striate server`: everything wired together, until a signal.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -183,6 +184,19 @@ pub async fn listen(address: &HostPort, option: &str) -> Outcome<TcpListener> {
     Err(Failure::refused(format!("cannot listen on {address}: {error}; {way_out}")))
 }
 
+/// Warns of an S3 port that other machines reach without TLS.
+fn warn_of_plain_http(args: &ListenArgs) {
+    let host = args.address.host.as_str();
+    let is_own = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if args.certs.is_none() && !is_own {
+        tracing::warn!(
+            address = %args.address,
+            "plain HTTP: whoever is on the way to this port reads and changes what is sent. Serve TLS (--certs), put a proxy \
+             with TLS in front, or listen on 127.0.0.1"
+        );
+    }
+}
+
 /// Warns of `--dev`.
 pub fn warn_of_dev(args: &ListenArgs) {
     if args.dev {
@@ -302,10 +316,13 @@ pub async fn serve(
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
-    let gateway = open_gateway(&runtime, &cluster, args, listeners.s3_limits(&args.peers), &metrics)?;
+    let audit = open_audit_log(&runtime, args)?;
+    let limits = listeners.s3_limits(&args.peers);
+    let gateway = open_gateway(&runtime, &cluster, args, limits, &metrics, audit.clone())?;
     let access = Access::new(runtime.clone(), metrics_token(args)?);
     let limits = listeners.console_limits(&args.peers);
-    let console = Console::new(cluster.clone(), metrics, access, listeners.endpoint.clone(), limits);
+    let endpoint = listeners.endpoint.clone();
+    let console = Console::new(cluster.clone(), metrics, access, audit.clone(), endpoint, limits);
     let console_port = listeners.console.local_addr().map_err(Failure::failed)?.port();
     let console_task = runtime.spawn(console.serve(listeners.console));
     cluster.start_background();
@@ -313,10 +330,12 @@ pub async fn serve(
     let stop = Arc::new(Notify::new());
     let (draining, drain) = watch::channel(false);
     let (endpoint, process) = (listeners.endpoint.clone(), paths.name.clone().unwrap_or_default());
-    let service = AdminService::new(cluster.clone(), endpoint, process, stop.clone(), drain.clone());
+    let service = AdminService::new(cluster.clone(), endpoint, process, audit, stop.clone(), drain.clone());
     let run = publish(&cluster, paths, &service, &listeners.endpoint);
+    warn_of_plain_http(args);
     tell_start(&cluster, &listeners.endpoint, console_port, first);
 
+    runtime.spawn(watch_hangups(stop.clone(), listeners.certificates.clone()));
     runtime.spawn(watch_signals(stop, draining));
     let shutdown = Box::pin(wait_for_drain(drain));
     let served = striate_s3::serve(gateway, listeners.s3, listeners.certificates, shutdown).await;
@@ -330,6 +349,17 @@ pub async fn serve(
     served.map_err(Failure::failed)
 }
 
+/// Opens the audit log, if there is one.
+///
+/// # Errors
+/// If its file cannot be opened.
+fn open_audit_log(runtime: &Runtime, args: &ListenArgs) -> Outcome<Option<Arc<AuditLog>>> {
+    let Some(path) = &args.audit_log else { return Ok(None) };
+    let log = AuditLog::open(runtime, path);
+    let log = log.map_err(|error| Failure::refused(format!("--audit-log {}: {error}", path.display())))?;
+    Ok(Some(Arc::new(log)))
+}
+
 /// Opens the S3 gateway with the hooks of this process.
 fn open_gateway(
     runtime: &Runtime,
@@ -337,6 +367,7 @@ fn open_gateway(
     args: &ListenArgs,
     limits: Limits,
     metrics: &Arc<Metrics>,
+    audit: Option<Arc<AuditLog>>,
 ) -> Outcome<Gateway> {
     let mut hooks = Hooks {
         metrics: metrics.clone(),
@@ -344,13 +375,15 @@ fn open_gateway(
         remote_buckets: Arc::new(cluster.origins().clone()),
         ..Hooks::default()
     };
-    if let Some(path) = &args.audit_log {
-        let log = AuditLog::open(runtime, path);
-        let log =
-            log.map_err(|error| Failure::refused(format!("--audit-log {}: {error}", path.display())))?;
-        hooks.audit = Arc::new(log);
+    if let Some(audit) = audit {
+        hooks.audit = audit;
     }
-    let options = GatewayOptions { region: args.region.clone(), domains: args.domains.clone(), limits };
+    let options = GatewayOptions {
+        region: args.region.clone(),
+        domains: args.domains.clone(),
+        allow_signature_v2: args.allow_signature_v2,
+        limits,
+    };
     let gateway =
         Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);
     gateway.map_err(Failure::refused)
@@ -433,6 +466,28 @@ pub async fn watch_signals(stop: Arc<Notify>, draining: watch::Sender<bool>) {
     }
     tracing::warn!("stopped at once; the next start recovers");
     std::process::exit(130);
+}
+
+/// Handles SIGHUP, which would end the process. A service checks its certificates at once; the log of requests follows
+/// its file by itself. A process that a terminal started stops, as the terminal is gone.
+pub async fn watch_hangups(stop: Arc<Notify>, certificates: Option<Certificates>) {
+    let is_service = !io::stdin().is_terminal();
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        if !is_service {
+            tracing::info!("the terminal is gone");
+            stop.notify_one();
+            continue;
+        }
+        match certificates.as_ref().map(Certificates::reload) {
+            None => tracing::info!("SIGHUP: there is nothing to reload"),
+            Some(Ok(true)) => tracing::info!("SIGHUP: certificates reloaded"),
+            Some(Ok(false)) => tracing::info!("SIGHUP: the certificates have not changed"),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "SIGHUP: certificates not reloaded; the old ones stay in use")
+            }
+        }
+    }
 }
 
 fn metrics_token(args: &ListenArgs) -> Outcome<Option<Zeroizing<String>>> {

@@ -30,7 +30,7 @@ use crate::membership::messages::cluster_control_client::ClusterControlClient;
 use crate::membership::messages::{RegisterMemoryRequest, RegisterReply, RegisterRequest};
 use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::resident::ResidentMemory;
-use crate::server::{listen, watch_signals};
+use crate::server::{listen, watch_hangups, watch_signals};
 use crate::start::directories::{DirectoryContents, DirectoryError, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, RequiredFormats, Roster};
@@ -56,7 +56,9 @@ pub async fn run(runtime: Runtime, args: SiteArgs) -> Outcome {
         listeners.push(listen(&HostPort { port, ..args.address.clone() }, "--address").await?);
     }
     let (draining, drain) = watch::channel(false);
-    runtime.spawn(watch_signals(Arc::new(Notify::new()), draining));
+    let stop = Arc::new(Notify::new());
+    runtime.spawn(watch_hangups(stop.clone(), None));
+    runtime.spawn(watch_signals(stop, draining));
     serve(runtime, &args, listeners, drain).await
 }
 

@@ -10,6 +10,7 @@ from .errors import (
     ConfigurationError,
     Forbidden,
     InvalidRange,
+    LeftOut,
     NotFound,
     PreconditionFailed,
     ProtocolError,
@@ -23,7 +24,7 @@ from .sync import Client
 __version__ = "0.5.0"
 __all__ = [
     "AlreadyExists", "AsyncClient", "Bucket", "Client", "ConfigurationError", "Forbidden", "InvalidRange", "Item",
-    "NotFound", "ObjectInfo", "Page", "PreconditionFailed", "ProtocolError", "Result", "S3Error", "Settings",
+    "LeftOut", "NotFound", "ObjectInfo", "Page", "PreconditionFailed", "ProtocolError", "Result", "S3Error", "Settings",
     "UnreachableError", "register_s3",
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Sequence
 from typing import Any, Optional
 
 # What a timeout raises: one class since Python 3.11, several before.
@@ -21,6 +22,24 @@ class ProtocolError(Exception):
 
 class UnreachableError(ConnectionError):
     """No complete answer after all retries; `__cause__` has the last cause."""
+
+
+class LeftOut(OSError):
+    """Some objects were not copied, because their keys are no names of files below the target; the others were.
+
+    `paths` has all of them.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = list(paths)
+        named = ", ".join(repr(path) for path in self.paths[:10])
+        more = f" and {len(self.paths) - 10} more" if len(self.paths) > 10 else ""
+        super().__init__(
+            errno.EINVAL, f"not copied, because the keys would leave the target: {named}{more}; the rest was copied"
+        )
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.paths,)
 
 
 class S3Error(OSError):

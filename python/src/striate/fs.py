@@ -16,11 +16,13 @@ from typing import Any, Optional, Union
 
 from fsspec.asyn import AsyncFileSystem, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
-from fsspec.utils import tokenize
+from fsspec.core import has_magic
+from fsspec.implementations.local import make_path_posix
+from fsspec.utils import other_paths, tokenize
 
 from . import background, options
 from .client import AsyncClient
-from .errors import AlreadyExists, InvalidRange, NotFound, PreconditionFailed
+from .errors import AlreadyExists, InvalidRange, LeftOut, NotFound, PreconditionFailed
 from .file import StriateFile
 from .headers import write_headers
 from .listings import Entry, bucket_entry, directory_entry, file_entry, is_marker, page_entries, tree
@@ -145,6 +147,42 @@ class StriateFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
         await asyncio.gather(*[read(bucket, items) for bucket, items in by_bucket.items()])
         return out
+
+    async def _get(
+        self, rpath: Any, lpath: Any, recursive: bool = False, callback: Any = DEFAULT_CALLBACK,
+        maxdepth: Optional[int] = None, **more: Any,
+    ) -> Any:
+        """Copies files or trees to local paths. Keys may have any segments; nothing is written outside `lpath`.
+
+        fsspec joins keys to `lpath` as they are before 2026.9, and copies nothing at all if one of them would leave it
+        since then. Here the others are copied.
+
+        Raises `LeftOut` after the rest was copied.
+        """
+        if not isinstance(lpath, (str, os.PathLike)):  # the caller names each file
+            return await super()._get(rpath, lpath, recursive=recursive, callback=callback, maxdepth=maxdepth, **more)
+        found = await self._expand_path(self._strip_protocol(rpath), recursive=recursive, maxdepth=maxdepth)
+        if isinstance(rpath, str) and (not recursive or maxdepth is not None):  # a pattern does not copy directories
+            found = [path for path in found if not (path.endswith("/") or await self._isdir(path))]
+        if not found:
+            return None
+        root = make_path_posix(os.fspath(lpath))
+        # As fsspec has it: a directory that exists, or is named with a slash, gets the source itself and not its content.
+        is_directory = root.endswith("/") or os.path.isdir(root)
+        is_within = isinstance(rpath, str) and (
+            has_magic(rpath) and len(found) == 1 or not has_magic(rpath) and is_directory and not rpath.endswith("/")
+        )
+        targets = other_paths(found, root, exists=is_within, flatten=not isinstance(rpath, str))
+        pairs = [(path, target) for path, target in zip(found, targets) if is_below(target, root)]
+        kept = {path for path, _ in pairs}
+        left_out = [path for path in found if path not in kept and not self._is_only_directory(path)]
+        copied = None
+        if pairs:
+            paths, places = map(list, zip(*pairs))
+            copied = await super()._get(paths, places, callback=callback, **more)
+        if left_out:
+            raise LeftOut(left_out)
+        return copied
 
     async def _get_file(self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **_: Any) -> None:
         bucket, key = self.split_path(rpath)
@@ -444,6 +482,16 @@ def _write_headers(mode: str, more: Mapping[str, Any]) -> dict[str, str]:
         raise ValueError(f"mode {mode!r} is not known: use overwrite or create")
     wanted = {name: more.get(name) for name in ("content_type", "metadata")}
     return write_headers(**wanted, if_none_match="*" if mode == "create" else None)
+
+
+def is_below(target: str, root: str) -> bool:
+    """Returns whether a path that was made of `root` and a key names a file below `root`, whatever the key."""
+    separators = "/" if os.sep == "/" else "/\\:"
+    root = root.rstrip("/")
+    if "\0" in target or not (target == root or target.startswith(root + "/")):
+        return False
+    segments = "".join("/" if letter in separators else letter for letter in target[len(root):]).split("/")
+    return not any(segment in (".", "..") for segment in segments)
 
 
 def _no_such_file(path: str) -> FileNotFoundError:

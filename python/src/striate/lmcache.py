@@ -62,7 +62,7 @@ class StriateL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
             if name not in PARAMETERS:
                 raise ConfigurationError(f"{name} is no parameter of Striate's adapter; it has {', '.join(PARAMETERS)}")
             if not isinstance(value, PARAMETERS[name][0]) or isinstance(value, bool):
-                raise ConfigurationError(f"{name}: {value!r} has the wrong type")
+                raise ConfigurationError(f"{name}: {type(value).__name__} is the wrong type")
         if not d.get("bucket"):
             raise ConfigurationError("Striate's adapter needs a bucket")
         if min(d.get("workers", 1), d.get("lanes", 1)) < 1 or d.get("timeout_s", 1) <= 0 or d.get("max_capacity_gb", 0) < 0:

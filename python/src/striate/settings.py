@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional, TypedDict
 from urllib.parse import urlsplit
 
@@ -54,8 +54,8 @@ class Settings:
 
     endpoint: Optional[str] = None
     access_key: Optional[str] = None
-    secret_key: Optional[str] = None
-    session_token: Optional[str] = None
+    secret_key: Optional[str] = field(default=None, repr=False)
+    session_token: Optional[str] = field(default=None, repr=False)
     profile: Optional[str] = None
     anonymous: bool = False
     region: Optional[str] = None

@@ -26,6 +26,9 @@ class Keys(NamedTuple):
     secret_key: str
     token: Optional[str] = None
 
+    def __repr__(self) -> str:
+        return f"Keys({self.access_key!r}, …)"  # logs and traces show representations
+
 
 def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)

@@ -18,6 +18,7 @@
 mod cache;
 mod packing;
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -384,7 +385,7 @@ pub struct ColdBucket {
 
 /// An origin of a bucket to create: a bucket of another S3 store. Its secret is sent over the admin socket, and sealed
 /// by the server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewOrigin {
     /// URL of the other store.
     pub endpoint: String,
@@ -400,6 +401,17 @@ pub struct NewOrigin {
     pub ttl_ms: u64,
     /// Length of a block in memory, in bytes.
     pub block_len: u32,
+}
+
+impl fmt::Debug for NewOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { endpoint, bucket, access_key, .. } = self;
+        let shown = [("endpoint", endpoint), ("bucket", bucket), ("access_key", access_key)];
+        shown
+            .iter()
+            .fold(&mut f.debug_struct("NewOrigin"), |f, (name, value)| f.field(name, value))
+            .finish_non_exhaustive()
+    }
 }
 
 /// The origin of an existing bucket.

@@ -32,11 +32,18 @@ impl FromStr for Source {
         striate admin migrate --from etcd://e1,e2,e3/photos --to 'postgres://striate@db/meta?schema=photos'\n  \
         striate admin migrate --from embedded --cancel /mnt/disk{1...6}")]
 pub struct MigrateArgs {
-    /// Where the metadata are: `embedded`, or the URL of an engine.
-    #[arg(long, value_name = "embedded|URL")]
+    /// Where the metadata are: `embedded`, or the URL of an engine. Put a URL with a password into the environment, where
+    /// other users do not see it.
+    #[arg(long, value_name = "embedded|URL", env = "STRIATE_MIGRATE_FROM", hide_env_values = true)]
     pub from: Source,
     /// Where they go: the URL of an engine.
-    #[arg(long, value_name = "URL", required_unless_present = "cancel")]
+    #[arg(
+        long,
+        value_name = "URL",
+        required_unless_present = "cancel",
+        env = "STRIATE_MIGRATE_TO",
+        hide_env_values = true
+    )]
     pub to: Option<EngineUrl>,
     /// Give up a migration that was interrupted.
     #[arg(long, conflicts_with = "to")]

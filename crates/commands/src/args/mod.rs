@@ -113,7 +113,7 @@ pub enum Command {
     /// Use or operate a store.
     #[command(flatten)]
     Client(ClientCommand),
-    /// Manage access keys and metadata.
+    /// Manage access keys, metadata and upgrades; of a cluster also certificates, sites and migration.
     #[command(subcommand)]
     Admin(AdminCommand),
     /// Moved to the separate program `striate-lab`.
@@ -140,7 +140,7 @@ pub enum ClientCommand {
     Bucket(Box<BucketCommand>),
     /// Copy files to and from a store.
     #[command(long_about = "Copy files to and from a store.\n\n\
-            One side is s3://BUCKET/KEY, the other a path; `-` is the standard input or output. Files over 16 MiB go \
+            One side is s3://BUCKET/KEY, the other a path, or both are in the store; `-` is the standard input or output. Files over 16 MiB go \
             up in parts and come down in ranges, several at a time, and a file appears under its name only when \
             it is complete. Works with any S3 store (--endpoint).\n\n\
             The key is taken from STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY, else from AWS_ACCESS_KEY_ID and \

@@ -143,7 +143,7 @@ pub enum BucketCommand {
         admin: AdminArgs,
     },
     /// Show a bucket's profile, owner and age.
-    #[command(after_long_help = "Example:\n  striate bucket info photos")]
+    #[command(visible_alias = "show", after_long_help = "Example:\n  striate bucket info photos")]
     Info {
         /// The bucket's name.
         name: String,
@@ -333,6 +333,9 @@ pub struct LsArgs {
     /// List everything below the prefix instead of one level.
     #[arg(long, short)]
     pub recursive: bool,
+    /// Write one JSON document a line, with the exact names.
+    #[arg(long)]
+    pub json: bool,
     /// Which endpoint.
     #[command(flatten)]
     pub endpoint: EndpointArgs,

@@ -104,6 +104,9 @@ pub enum DiskCommand {
     /// List disks: path, site, state.
     #[command(after_long_help = "Example:\n  striate disk list")]
     List {
+        /// Write JSON.
+        #[arg(long)]
+        json: bool,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,
@@ -323,6 +326,9 @@ pub enum KeysCommand {
     /// List access keys; secrets are never shown.
     #[command(after_long_help = "Example:\n  striate admin keys list")]
     List {
+        /// Write JSON.
+        #[arg(long)]
+        json: bool,
         /// Which server.
         #[command(flatten)]
         admin: AdminArgs,

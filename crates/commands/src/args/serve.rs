@@ -87,6 +87,11 @@ pub struct ListenArgs {
     #[arg(long = "domain", value_name = "DOMAIN", env = "STRIATE_DOMAIN", value_delimiter = ',')]
     pub domains: Vec<String>,
 
+    /// Accept presigned URLs and forms that are signed with Signature Version 2, which boto3 still makes unless it is
+    /// told `signature_version='s3v4'`. It uses SHA-1 and signs less than Version 4.
+    #[arg(long, env = "STRIATE_ALLOW_SIGNATURE_V2")]
+    pub allow_signature_v2: bool,
+
     /// Append one JSON line for every S3 request to this file.
     #[arg(long, value_name = "FILE", env = "STRIATE_AUDIT_LOG")]
     pub audit_log: Option<PathBuf>,

@@ -1,7 +1,8 @@
 //! Formats the state of the memory tier.
 
-use super::report::{cells, counted, printable, table};
+use super::report::{cells, counted, table};
 use crate::admin::messages::{CacheState, MemorySiteState, OriginState};
+use crate::output::printable;
 use bytesize::ByteSize;
 
 /// Formats the sites of the tier, one per line.

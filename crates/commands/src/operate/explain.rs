@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::output::printable;
 use bytesize::ByteSize;
 use striate_client::{ObjectExplanation, ReadExplanation};
 use striate_core::SiteId;
@@ -123,7 +124,7 @@ fn site_name(number: u32) -> String {
 }
 
 fn of_object(object: &ObjectExplanation, query: &QueryExplanation) -> String {
-    let name = format!("s3://{}/{}", object.bucket, object.key);
+    let name = printable(&format!("s3://{}/{}", object.bucket, object.key));
     let size = ByteSize(object.size);
     if object.is_inline {
         return format!("{name}: {size}, kept in the metadata: no site is asked\n");

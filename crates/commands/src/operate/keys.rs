@@ -19,10 +19,9 @@ use crate::failure::{Failure, Outcome};
 /// If no server answers, it refuses, or the secret cannot be shown.
 pub async fn run(runtime: Runtime, command: KeysCommand) -> Outcome {
     match command {
-        KeysCommand::List { admin } => {
+        KeysCommand::List { json, admin } => {
             let keys: Vec<KeySummary> = AdminClient::find(runtime, &admin)?.get("/v1/keys").await?;
-            print!("{}", report::keys(&keys));
-            Ok(())
+            super::show(&keys, json, |keys| report::keys(keys))
         }
         KeysCommand::Create { description, secret_file, admin } => {
             let server = AdminClient::find(runtime, &admin)?;

@@ -6,7 +6,9 @@ use bytesize::ByteSize;
 use serde_json::Value;
 use striate_runtime::Runtime;
 
-use super::report::{cells, counted, printable, table, time};
+use crate::output::printable;
+
+use super::report::{cells, counted, table, time};
 use super::{number, show};
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
@@ -151,7 +153,10 @@ fn text(status: &PackingStatus) -> String {
         .expect("writing to a string");
     }
     if status.buckets.is_empty() {
-        text.push_str("nothing was counted yet: the service looks every minute\n");
+        text.push_str(match packing.counted_s_ago {
+            None => "nothing was counted yet: the service looks every minute\n",
+            Some(_) => "no bucket has anything packed or waiting\n",
+        });
     } else {
         text.push('\n');
         text.push_str(&buckets(status));

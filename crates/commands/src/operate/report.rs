@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::output::printable;
 use bytesize::ByteSize;
 use serde_json::Value;
 use striate_core::Layout;
@@ -37,15 +38,6 @@ pub(crate) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
 /// Formats a number of things: `1 group`, `2 groups`.
 pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Escapes the control characters of a name chosen by a client, so that a terminal does not interpret them.
-pub fn printable(name: &str) -> String {
-    let escaped = |character: char| match character.is_control() {
-        true => character.escape_default().to_string(),
-        false => character.to_string(),
-    };
-    name.chars().map(escaped).collect()
 }
 
 /// Formats a date: `2026-11-20`.

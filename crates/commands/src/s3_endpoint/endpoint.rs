@@ -128,12 +128,31 @@ impl S3Endpoint {
         while let Some(source) = cause.source() {
             cause = source;
         }
-        let mut cause = cause.to_string();
-        if cause.contains("InvalidContentType") {
-            cause = "no TLS is spoken there; write http://".to_owned();
-        }
-        SendError::Unreachable { url: self.url.clone(), cause }
+        SendError::Unreachable { url: self.url.clone(), cause: with_remedy(cause.to_string(), &self.url) }
     }
+}
+
+/// Returns the cause of a broken connection, with what to do about it where that is known.
+fn with_remedy(cause: String, url: &str) -> String {
+    if cause.contains("InvalidContentType") {
+        return "no TLS is spoken there; write http://".to_owned();
+    }
+    if url.starts_with("http://") && cause.contains("invalid HTTP version") {
+        return format!("{cause}: TLS may be spoken there; write https://");
+    }
+    if cause.contains("CaUsedAsEndEntity") {
+        return "its certificate says that it is an authority's, which no server may use: make one with `openssl req -x509 \
+                -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:NAME …`"
+            .to_owned();
+    }
+    if cause.contains("UnknownIssuer") {
+        return "the authority of its certificate is not trusted here; name its certificate by --ca-file or STRIATE_CA_FILE"
+            .to_owned();
+    }
+    if cause.contains("NotValidForName") {
+        return format!("{cause}; its certificate needs this host name or address as subjectAltName");
+    }
+    cause
 }
 
 fn bad_endpoint(url: &str, error: &dyn std::fmt::Display) -> Failure {
@@ -156,4 +175,20 @@ fn signer(args: &EndpointArgs) -> Outcome<Signer> {
     let access_key = access_key.ok_or_else(|| missing("access key"))?;
     let secret = striate_secret.or_else(|| environment("AWS_SECRET_ACCESS_KEY"));
     Ok(Signer::new(access_key, secret.ok_or_else(|| missing("secret"))?, args.region.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_comes_with_its_remedy() {
+        let remedy = |cause: &str| with_remedy(cause.to_owned(), "https://store:9000");
+        assert!(
+            remedy("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))").contains("CA:FALSE")
+        );
+        assert!(remedy("invalid peer certificate: UnknownIssuer").contains("STRIATE_CA_FILE"));
+        assert!(with_remedy("invalid HTTP version parsed".to_owned(), "http://s").contains("https://"));
+        assert_eq!(remedy("connection refused"), "connection refused");
+    }
 }

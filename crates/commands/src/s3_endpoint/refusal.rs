@@ -1,5 +1,6 @@
 //! Refusals of a store.
 
+use crate::output::printable;
 use http::StatusCode;
 use striate_s3_client::xml::{self, Answer};
 
@@ -26,8 +27,8 @@ impl Refusal {
     /// Describes the object, the cause and the remedy.
     pub fn describe(&self, call: &Call<'_>) -> String {
         let named = match call.key {
-            "" => call.bucket.to_owned(),
-            key => format!("s3://{}/{key}", call.bucket),
+            "" => printable(call.bucket),
+            key => printable(&format!("s3://{}/{key}", call.bucket)),
         };
         let reason = match self.status {
             _ if !self.code.is_empty() => explain(&self.code, &self.message),
@@ -53,7 +54,7 @@ pub fn explain(code: &str, message: &str) -> String {
     };
     // Messages of S3 end with a full stop.
     let message = if way_out.is_empty() { message } else { message.trim_end_matches('.') };
-    format!("{code}: {message}{way_out}")
+    format!("{}: {}{way_out}", printable(code), printable(message))
 }
 
 #[cfg(test)]
@@ -70,6 +71,9 @@ mod tests {
             text.contains("s3://b/k") && text.contains("there is none") && text.contains("bucket create")
         );
         assert_eq!(refusal.code, "NoSuchBucket");
+        let forged = b"<Error><Code>X</Code><Message>a\x1b]0;b\nstriate: all is well</Message></Error>";
+        let text = Refusal::new(StatusCode::FORBIDDEN, forged).describe(&call);
+        assert!(!text.contains(char::is_control), "{text:?}");
         assert!(Refusal::new(StatusCode::BAD_GATEWAY, b"<html>").describe(&call).contains("502"));
     }
 }

@@ -1,13 +1,15 @@
 //! `striate ls`, `rm` and `cat`.
 
+use crate::output::printable;
 use bytesize::ByteSize;
 use futures::stream::{self, StreamExt};
+use serde::Serialize;
 use striate_runtime::Runtime;
 
 use super::download::download_to_standard_output;
 use super::location::ObjectLocation;
 use super::progress::bytes_bar;
-use super::store::ObjectStore;
+use super::store::{ListedPage, ObjectStore};
 use crate::args::{CatArgs, LsArgs, RmArgs};
 use crate::failure::{Failure, Outcome};
 
@@ -29,8 +31,17 @@ pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
         });
         let mut looked_at = stream::iter(looked_at).buffered(PARALLEL_LOOKS);
         while let Some((is_volatile, bucket)) = looked_at.next().await {
+            if args.json {
+                let line = BucketLine {
+                    bucket: &bucket.name,
+                    created: &bucket.creation_date,
+                    volatile: is_volatile,
+                };
+                println!("{}", serde_json::to_string(&line).map_err(Failure::failed)?);
+                continue;
+            }
             let volatile = if is_volatile { "  (volatile: in memory only)" } else { "" };
-            println!("{}  {}{volatile}", bucket.creation_date, bucket.name);
+            println!("{}  {}{volatile}", bucket.creation_date, printable(&bucket.name));
         }
         return Ok(());
     };
@@ -39,15 +50,51 @@ pub async fn ls(runtime: Runtime, args: LsArgs) -> Outcome {
     let mut next = None;
     loop {
         let page = store.list(&at, delimiter, next.as_deref()).await?;
-        page.prefixes.iter().for_each(|prefix| println!("{:>24}  {:>10}  {prefix}", "", ""));
-        for object in &page.objects {
-            println!("{:>24}  {:>10}  {}", object.modified, ByteSize(object.size), object.key);
+        match args.json {
+            true => show_json(&page)?,
+            false => show(&page),
         }
         match page.next {
             Some(token) => next = Some(token),
             None => return Ok(()),
         }
     }
+}
+
+fn show(page: &ListedPage) {
+    page.prefixes.iter().for_each(|prefix| println!("{:>24}  {:>10}  {}", "", "", printable(prefix)));
+    for object in &page.objects {
+        println!("{:>24}  {:>10}  {}", object.modified, ByteSize(object.size), printable(&object.key));
+    }
+}
+
+/// A bucket in the JSON of a listing.
+#[derive(Serialize)]
+struct BucketLine<'a> {
+    bucket: &'a str,
+    created: &'a str,
+    volatile: bool,
+}
+
+/// An object or a prefix in the JSON of a listing. Names are exact there: nothing is escaped but what JSON escapes.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Prefix { prefix: &'a str },
+    Object { key: &'a str, size: u64, modified: &'a str },
+}
+
+fn show_json(page: &ListedPage) -> Outcome {
+    let prefixes = page.prefixes.iter().map(|prefix| Line::Prefix { prefix });
+    let objects = page.objects.iter().map(|object| Line::Object {
+        key: &object.key,
+        size: object.size,
+        modified: &object.modified,
+    });
+    for line in prefixes.chain(objects) {
+        println!("{}", serde_json::to_string(&line).map_err(Failure::failed)?);
+    }
+    Ok(())
 }
 
 /// Deletes an object, or everything below a prefix.

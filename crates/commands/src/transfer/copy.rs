@@ -1,6 +1,7 @@
 //! `striate cp`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use futures::stream::{self, StreamExt};
@@ -40,8 +41,9 @@ pub async fn cp(runtime: Runtime, args: CpArgs) -> Outcome {
     let destination = Location::parse(&args.destination).map_err(Failure::refused)?;
     let store = ObjectStore::connect(runtime.clone(), &args.endpoint)?;
     let bar = bytes_bar(0, args.quiet);
-    let copier = Copier { runtime, store, parallel: usize::from(args.parallel), bar };
+    let copier = Copier { runtime: runtime.clone(), store, parallel: usize::from(args.parallel), bar };
     let to_standard_output = destination == Location::Standard;
+    let started = runtime.now();
     let tally = match (source, destination, args.recursive) {
         (Location::Path(from), Location::Object(to), true) => copier.upload_tree(&from, &to).await?,
         (Location::Object(from), Location::Path(to), true) => copier.download_tree(&from, &to).await?,
@@ -58,12 +60,26 @@ pub async fn cp(runtime: Runtime, args: CpArgs) -> Outcome {
     }
     if !args.quiet && !to_standard_output {
         let files = if tally.files == 1 { "file" } else { "files" };
-        println!("{} {files}, {}", tally.files, ByteSize(tally.bytes));
+        println!(
+            "{} {files}, {}{}",
+            tally.files,
+            ByteSize(tally.bytes),
+            pace(tally.bytes, runtime.now() - started)
+        );
     }
     tally.failures.iter().for_each(|failure| eprintln!("striate: {failure}"));
     match tally.failures.len() {
         0 => Ok(()),
         failed => Err(Failure::failed(format!("{failed} files were not copied"))),
+    }
+}
+
+/// Returns how long a copy took and how fast it was.
+fn pace(bytes: u64, took: Duration) -> String {
+    let seconds = took.as_secs_f64();
+    match seconds >= 0.1 {
+        true => format!(", in {seconds:.1} s, {}/s", ByteSize((bytes as f64 / seconds) as u64)),
+        false => String::new(),
     }
 }
 
@@ -82,7 +98,10 @@ impl Copier {
             }
             (Location::Object(from), Location::Path(to)) => {
                 bar.set_length(store.head(&from).await?.size);
-                let to = if to.is_dir() { to.join(last_component(&from)?) } else { to };
+                let to = match to.is_dir() {
+                    true => path_below(&to, &last_component(&from)?).ok_or_else(|| no_file_name(&from))?,
+                    false => to,
+                };
                 download_file(runtime, store, &from, &to, self.parallel, bar).await?
             }
             (Location::Object(from), Location::Standard) => {
@@ -101,6 +120,8 @@ impl Copier {
     }
 
     async fn upload_tree(&self, from: &Path, to: &ObjectLocation) -> Outcome<Tally> {
+        // Otherwise every file would fail for the same reason.
+        self.store.check_bucket(&to.bucket).await?;
         let root = from.to_owned();
         let (files, skipped) = self.runtime.run_blocking(move || walk(&root)).await?;
         self.bar.set_length(files.iter().map(|(_, size)| size).sum());
@@ -133,11 +154,7 @@ impl Copier {
                 let cut = from.key.rfind('/').map_or(0, |slash| slash + 1);
                 let object_at = ObjectLocation { bucket: from.bucket.clone(), key: object.key };
                 let name = object_at.key.get(cut..).unwrap_or(&object_at.key);
-                let path = path_below(to, name).ok_or_else(|| {
-                    Failure::failed(format!(
-                        "{object_at}: the key cannot be a file's name; fetch it with `striate cat`"
-                    ))
-                })?;
+                let path = path_below(to, name).ok_or_else(|| no_file_name(&object_at))?;
                 download_file(&self.runtime, &self.store, &object_at, &path, 2, &self.bar).await
             });
             tally.count(copies.buffer_unordered(self.parallel)).await;
@@ -213,6 +230,10 @@ fn file_len(path: &Path) -> Outcome<u64> {
 fn file_name(path: &Path) -> Outcome<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     name.map(str::to_owned).ok_or_else(|| Failure::refused(format!("{} has no name to use", path.display())))
+}
+
+fn no_file_name(object: &ObjectLocation) -> Failure {
+    Failure::failed(format!("{object}: the key cannot be a file's name; fetch it with `striate cat`"))
 }
 
 fn last_component(object: &ObjectLocation) -> Outcome<String> {

@@ -52,7 +52,10 @@ pub async fn download_file(
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent).map_err(fail)?;
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let Some(name) = path.file_name() else {
+        return Err(Failure::refused(format!("{} is no name for a file", path.display())));
+    };
+    let name = name.to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.{:016x}.partial", runtime.random_u64()));
     let fetched = fetch(runtime, store, from, &head, &partial, parallel, bar).await;
     let named = fetched.and_then(|()| std::fs::rename(&partial, path).map_err(fail));

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::output::printable;
+
 /// One side of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -81,7 +83,7 @@ impl ObjectLocation {
 
 impl std::fmt::Display for ObjectLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "s3://{}/{}", self.bucket, self.key)
+        f.write_str(&printable(&format!("s3://{}/{}", self.bucket, self.key)))
     }
 }
 
@@ -100,6 +102,12 @@ mod tests {
         assert_eq!(Location::parse("-"), Ok(Location::Standard));
         assert_eq!(Location::parse("./s3"), Ok(Location::Path("./s3".into())));
         assert!(Location::parse("s3:///x").unwrap_err().contains("s3://BUCKET/KEY"));
+    }
+
+    #[test]
+    fn a_key_is_shown_on_one_line_and_moves_no_cursor() {
+        let location = ObjectLocation::parse("s3://b/a\n\u{1b}[2Kk").unwrap();
+        assert_eq!(location.to_string(), "s3://b/a\\n\\u{1b}[2Kk");
     }
 
     #[test]

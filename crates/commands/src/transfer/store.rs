@@ -1,8 +1,11 @@
 //! The S3 operations of `cp`, `ls`, `rm` and `cat`.
 //!
-//! Idempotent requests are tried up to [`ATTEMPTS`] times if the connection breaks or the store is busy. Bodies are
+//! Idempotent requests are tried up to [`ATTEMPTS`] times if the connection breaks or the store is busy, and for
+//! [`RESTART_TIME`] if the store has answered this command before: it may be restarting. Bodies are
 //! held in memory, so they are parts of at most a few MiB.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +24,12 @@ use crate::s3_endpoint::{Call, Refusal, S3Endpoint, SendError, explain};
 
 /// Maximum number of attempts of a request.
 const ATTEMPTS: u32 = 5;
+/// How long a store that has answered before may be away, before a command gives up.
+const RESTART_TIME: Duration = Duration::from_secs(60);
+/// Delay before the second attempt. Each delay is three times as long as the one before, up to the longest.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+/// Longest delay between two attempts.
+const LONGEST_DELAY: Duration = Duration::from_secs(3);
 /// Maximum size in bytes of an XML answer.
 const MAX_XML_BYTES: usize = 16 << 20;
 /// Timeout for the head of an answer, after which the request is retried.
@@ -31,6 +40,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct ObjectStore {
     endpoint: S3Endpoint,
     interruption: Interruption,
+    /// Whether the store has answered this command.
+    has_answered: Arc<AtomicBool>,
 }
 
 /// An object in a listing.
@@ -66,7 +77,10 @@ pub struct Head {
 
 /// Why one attempt failed.
 enum Attempt {
+    /// The store refused the request now, and may take it soon.
     Again(String),
+    /// The store cannot be reached, as while it restarts.
+    Away(String),
     Final(Failure),
 }
 
@@ -77,7 +91,7 @@ impl ObjectStore {
     /// If no endpoint, key or secret is known, or the endpoint is not a URL.
     pub fn connect(runtime: Runtime, args: &EndpointArgs) -> Outcome<Self> {
         let interruption = Interruption::listen(&runtime);
-        Ok(Self { endpoint: S3Endpoint::connect(runtime, args)?, interruption })
+        Ok(Self { endpoint: S3Endpoint::connect(runtime, args)?, interruption, has_answered: Arc::default() })
     }
 
     /// Returns the interruption of the command by the user.
@@ -105,6 +119,15 @@ impl ObjectStore {
         };
         let call = Call { method: Method::PUT, bucket, body: body.into(), ..Call::default() };
         self.call(call).await.map(|_| true)
+    }
+
+    /// Checks that a bucket exists.
+    ///
+    /// # Errors
+    /// If it does not, or the store refuses or cannot be reached.
+    pub async fn check_bucket(&self, bucket: &str) -> Outcome {
+        let query = &[("list-type", "2"), ("max-keys", "0")];
+        self.call(Call { bucket, query, ..Call::default() }).await.map(drop)
     }
 
     /// Returns all buckets, in the store's order.
@@ -260,7 +283,7 @@ impl ObjectStore {
         self.call_to_the_end(call).await.map(drop)
     }
 
-    /// Sends a request until it is answered, at most [`ATTEMPTS`] times, or until the command is interrupted.
+    /// Sends a request until it is answered, at most [`ATTEMPTS`] times or for [`RESTART_TIME`], or until the command is interrupted.
     async fn call(&self, call: Call<'_>) -> Outcome<(HeaderMap, Bytes)> {
         tokio::select! {
             biased;
@@ -272,19 +295,29 @@ impl ObjectStore {
     /// Sends a request as [`ObjectStore::call`] does, but completes it despite an interruption, because it starts or
     /// ends something that would otherwise be left behind.
     async fn call_to_the_end(&self, call: Call<'_>) -> Outcome<(HeaderMap, Bytes)> {
-        let mut wait = Duration::from_millis(100);
+        let mut wait = FIRST_DELAY;
+        let runtime = self.endpoint.runtime();
+        let started = runtime.now();
         for attempt in 1.. {
             match self.attempt(&call).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Final(failure)) => return Err(failure),
-                Err(Attempt::Again(reason)) if attempt == ATTEMPTS => {
+                Err(Attempt::Away(_)) if self.may_return(runtime.now() - started) => {
+                    runtime.sleep(wait).await
+                }
+                Err(Attempt::Again(reason) | Attempt::Away(reason)) if attempt >= ATTEMPTS => {
                     return Err(Failure::failed(self.explained(&call, reason).await));
                 }
-                Err(Attempt::Again(_)) => self.endpoint.runtime().sleep(wait).await,
+                Err(Attempt::Again(_) | Attempt::Away(_)) => runtime.sleep(wait).await,
             }
-            wait *= 3;
+            wait = LONGEST_DELAY.min(wait * 3);
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Returns whether a store that has not served a request for this long is given more time.
+    fn may_return(&self, away: Duration) -> bool {
+        self.has_answered.load(Ordering::Relaxed) && away < RESTART_TIME
     }
 
     /// Returns why a request failed in the end. The answer to a HEAD has no body, so a GET asks for the reason.
@@ -295,33 +328,40 @@ impl ObjectStore {
         let headers = vec![("range", "bytes=0-0".to_owned())];
         match self.attempt(&Call { method: Method::GET, headers, ..call.clone() }).await {
             Err(Attempt::Again(explained)) => explained,
-            Ok(_) | Err(Attempt::Final(_)) => reason,
+            Ok(_) | Err(Attempt::Away(_) | Attempt::Final(_)) => reason,
         }
     }
 
     async fn attempt(&self, call: &Call<'_>) -> Result<(HeaderMap, Bytes), Attempt> {
         let answer = self.endpoint.runtime().timeout(ANSWER_TIMEOUT, self.endpoint.send(call)).await;
-        let answer =
-            answer.map_err(|_| Attempt::Again(format!("{} does not answer", self.endpoint.url())))?;
+        let answer = answer.map_err(|_| Attempt::Away(format!("{} does not answer", self.endpoint.url())))?;
         let answer = answer.map_err(|error| match error {
             SendError::Malformed(_) => Attempt::Final(Failure::refused(error)),
-            SendError::Unreachable { .. } => Attempt::Again(error.to_string()),
+            SendError::Unreachable { .. } => Attempt::Away(error.to_string()),
         })?;
         let status = answer.status();
         let (head, body) = self.read(answer, call).await?;
+        if status.is_success() {
+            self.has_answered.store(true, Ordering::Relaxed);
+        }
         if status.is_success() {
             return Ok((head, body));
         }
         let reason = Refusal::new(status, &body).describe(call);
         let is_busy = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-        Err(if is_busy { Attempt::Again(reason) } else { Attempt::Final(Failure::failed(reason)) })
+        Err(match status {
+            // So answers a proxy in front of a store that is away.
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Attempt::Away(reason),
+            _ if is_busy => Attempt::Again(reason),
+            _ => Attempt::Final(Failure::failed(reason)),
+        })
     }
 
     async fn read(&self, answer: Response<Incoming>, call: &Call<'_>) -> Result<(HeaderMap, Bytes), Attempt> {
         let (head, body) = answer.into_parts();
         let limit = range_len(call).unwrap_or(MAX_XML_BYTES).max(MAX_XML_BYTES);
         let body = Limited::new(body, limit).collect().await;
-        let body = body.map_err(|error| Attempt::Again(format!("{}: {error}", self.endpoint.url())))?;
+        let body = body.map_err(|error| Attempt::Away(format!("{}: {error}", self.endpoint.url())))?;
         Ok((head.headers, body.to_bytes()))
     }
 }

@@ -3,13 +3,19 @@
 
 use subtle::ConstantTimeEq;
 
+use super::SignatureContext;
 use super::canonical::{ALGORITHM, hmac};
 use super::request::{check_region, parse_credential, parse_hash, secrets_of, usable};
 use super::version_2::hmac_sha1;
-use crate::keys::KeyStore;
 use crate::refusal::Refusal;
 
-/// Verifies a form's signature at `now` (Unix seconds). `field` finds a field's value by its name in lower case.
+/// Returns the access key that a form claims, whether or not its signature is right: for the audit log.
+pub(crate) fn claimed_key_of_form<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Option<&'a str> {
+    let of_credential = |credential: &'a str| credential.split('/').next();
+    field("x-amz-credential").and_then(of_credential).or_else(|| field("awsaccesskeyid"))
+}
+
+/// Verifies a form's signature. `field` finds a field's value by its name in lower case.
 /// Returns the access key.
 ///
 /// # Errors
@@ -17,15 +23,14 @@ use crate::refusal::Refusal;
 /// signature fields.
 pub(crate) async fn verify_form<'a>(
     field: impl Fn(&str) -> Option<&'a str>,
-    keys: &KeyStore,
-    region: &str,
-    now: u64,
+    context: &SignatureContext<'_>,
 ) -> Result<String, Refusal> {
     if field("x-amz-signature").is_some() {
-        return verify_version_4(field, keys, region, now).await;
+        return verify_version_4(field, context).await;
     }
     if field("signature").is_some() {
-        return verify_version_2(field, keys, now).await;
+        context.check_version_2()?;
+        return verify_version_2(field, context).await;
     }
     Err(Refusal::anonymous())
 }
@@ -41,25 +46,23 @@ fn invalid(message: &str) -> Refusal {
 
 async fn verify_version_4<'a>(
     field: impl Fn(&str) -> Option<&'a str>,
-    keys: &KeyStore,
-    region: &str,
-    now: u64,
+    context: &SignatureContext<'_>,
 ) -> Result<String, Refusal> {
     if required(&field, "x-amz-algorithm")? != ALGORITHM {
         return Err(invalid("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
     }
     let (access_key, scope) = parse_credential(required(&field, "x-amz-credential")?).map_err(invalid)?;
-    check_region(&scope, region, "InvalidArgument")?;
+    check_region(&scope, context.region, "InvalidArgument")?;
     if !required(&field, "x-amz-date")?.starts_with(&scope.date) {
         return Err(invalid("the credential's date is not that of X-Amz-Date"));
     }
     let policy = required(&field, "policy")?;
     let claimed = parse_hash(required(&field, "x-amz-signature")?);
     let claimed = claimed.ok_or_else(|| invalid("X-Amz-Signature is not hexadecimal"))?;
-    let secrets = secrets_of(keys, &access_key).await?;
+    let secrets = secrets_of(context.keys, &access_key).await?;
     let fits =
         |secret: &str| bool::from(hmac(&*scope.signing_key(secret), policy.as_bytes()).ct_eq(&claimed));
-    match usable(&secrets, now).any(fits) {
+    match usable(&secrets, context.now).any(fits) {
         true => Ok(access_key),
         false => Err(mismatch()),
     }
@@ -67,16 +70,15 @@ async fn verify_version_4<'a>(
 
 async fn verify_version_2<'a>(
     field: impl Fn(&str) -> Option<&'a str>,
-    keys: &KeyStore,
-    now: u64,
+    context: &SignatureContext<'_>,
 ) -> Result<String, Refusal> {
     let access_key = required(&field, "awsaccesskeyid")?;
     let policy = required(&field, "policy")?;
     let claimed = required(&field, "signature")?;
     let claimed = base64_simd::STANDARD.decode_to_vec(claimed).unwrap_or_default();
-    let secrets = secrets_of(keys, access_key).await?;
+    let secrets = secrets_of(context.keys, access_key).await?;
     let fits = |secret: &str| bool::from(hmac_sha1(secret.as_bytes(), policy).ct_eq(&claimed));
-    match usable(&secrets, now).any(fits) {
+    match usable(&secrets, context.now).any(fits) {
         true => Ok(access_key.to_owned()),
         false => Err(mismatch()),
     }

@@ -8,7 +8,8 @@
 //!
 //! Clock skew is bounded by [`MAX_SKEW_SECONDS`], a presigned URL's lifetime by [`MAX_EXPIRES_SECONDS`]. A scope names
 //! the gateway's region (or us-east-1) and the service `s3`. Of Signature Version 2 only presigned URLs and forms are
-//! accepted, which some SDKs still make by default ([`version_2`], [`form`]).
+//! accepted, which some SDKs still make by default ([`version_2`], [`form`]), and those only where the operator allows
+//! them ([`SignatureContext::allow_version_2`]).
 
 mod canonical;
 mod chunked;
@@ -19,8 +20,38 @@ mod version_2;
 
 pub(crate) use chunked::{ChunkDecoder, ChunkError};
 
-pub(crate) use form::verify_form;
-pub(crate) use request::{Payload, is_signed, verify};
+pub(crate) use form::{claimed_key_of_form, verify_form};
+pub(crate) use request::{Payload, claimed_key, is_signed, verify};
+
+use crate::keys::KeyStore;
+use crate::refusal::Refusal;
+
+/// What signatures are verified with.
+#[derive(Clone, Copy)]
+pub(crate) struct SignatureContext<'a> {
+    pub keys: &'a KeyStore,
+    pub region: &'a str,
+    /// The bucket that the host names.
+    pub bucket_host: Option<&'a str>,
+    /// In Unix seconds.
+    pub now: u64,
+    /// Whether presigned URLs and forms may be signed with Version 2.
+    pub allow_version_2: bool,
+}
+
+impl SignatureContext<'_> {
+    /// Checks that Signature Version 2 is allowed.
+    fn check_version_2(&self) -> Result<(), Refusal> {
+        match self.allow_version_2 {
+            true => Ok(()),
+            false => Err(Refusal::bad(
+                "InvalidRequest",
+                "Signature Version 2 is off: sign with AWS4-HMAC-SHA256 (boto3: Config(signature_version='s3v4')), or \
+                 start the server with --allow-signature-v2.",
+            )),
+        }
+    }
+}
 
 /// Maximum difference between a request's date and the server's clock, either way.
 pub const MAX_SKEW_SECONDS: u64 = 15 * 60;

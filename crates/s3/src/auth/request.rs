@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq;
 use super::canonical::{ALGORITHM, Scope, Signable, UNSIGNED_PAYLOAD, hmac, string_to_sign};
 use super::chunked::ChunkSigner;
 use super::date::{format_amz_date, parse_amz_date};
-use super::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS};
+use super::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS, SignatureContext, version_2};
 use crate::keys::{KeyStore, Secrets};
 use crate::refusal::Refusal;
 
@@ -47,28 +47,56 @@ pub(crate) fn is_signed(parts: &Parts) -> bool {
     parts.headers.contains_key(http::header::AUTHORIZATION) || names.any(|name| NAMES.contains(&name))
 }
 
-/// Verifies a request's signature. `now` is in Unix seconds; `bucket_host` is the bucket that the host names.
+/// Returns the access key that a request claims, whether or not its signature is right: for the audit log.
+pub(crate) fn claimed_key(parts: &Parts) -> Option<String> {
+    let query = parts.uri.query().unwrap_or("");
+    let of_credential = |text: &str| text.split('/').next().map(str::to_owned);
+    if let Some(authorization) = header(&parts.headers, "authorization") {
+        return match authorization.split_once("Credential=") {
+            Some((_, credential)) => of_credential(credential),
+            None => authorization.strip_prefix("AWS ")?.split(':').next().map(str::to_owned),
+        };
+    }
+    query_value(query, "X-Amz-Credential")
+        .and_then(|credential| of_credential(&credential))
+        .or_else(|| query_value(query, "AWSAccessKeyId"))
+}
+
+/// Verifies a request's signature.
 pub(crate) async fn verify(
     parts: &Parts,
-    keys: &KeyStore,
-    region: &str,
-    bucket_host: Option<&str>,
-    now: u64,
+    context: &SignatureContext<'_>,
 ) -> Result<VerifiedRequest, Refusal> {
+    let SignatureContext { keys, region, now, .. } = *context;
     let query = parts.uri.query().unwrap_or("");
     if let Some(authorization) = parts.headers.get(http::header::AUTHORIZATION) {
         let authorization = authorization.to_str().map_err(|_| malformed("it is not ASCII"))?;
         return verify_header(parts, query, authorization, keys, region, now).await;
     }
     let names = || query.split('&').map(|parameter| parameter.split('=').next().unwrap_or(""));
-    if names().any(|name| name == "X-Amz-Signature" || name == "X-Amz-Algorithm") {
+    let is_presigned = names().any(|name| name == "X-Amz-Signature" || name == "X-Amz-Algorithm");
+    let is_version_2 = !is_presigned && names().any(|name| name == "AWSAccessKeyId" || name == "Signature");
+    if is_presigned || is_version_2 {
+        check_names(names())?;
+    }
+    if is_presigned {
         return verify_presigned(parts, query, keys, region, now).await;
     }
-    if names().any(|name| name == "AWSAccessKeyId" || name == "Signature") {
-        let access_key = super::version_2::verify(parts, query, keys, bucket_host, now).await?;
+    if is_version_2 {
+        let access_key = version_2::verify(parts, query, context).await?;
         return Ok(VerifiedRequest { access_key, payload: Payload::Unsigned, presigned: true });
     }
     Err(Refusal::anonymous())
+}
+
+/// Checks that the names of a presigned URL's parameters are written as they are. Signatures cover decoded names, so
+/// whoever holds the URL could rewrite one; it would keep its signature, and lose or get a meaning wherever names are
+/// compared as written. No name that S3 knows needs encoding.
+fn check_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+    match names.find(|name| name.contains(['%', '+'])) {
+        None => Ok(()),
+        Some(name) => Err(query_error(&format!("The name of the parameter {name} must not be encoded."))),
+    }
 }
 
 async fn verify_header(
@@ -125,7 +153,8 @@ async fn verify_presigned(
         return Err(Refusal::denied("AccessDenied", "Request has expired"));
     }
     check_signed_headers(&claim, &parts.headers, true)?;
-    let payload = match header(&parts.headers, CONTENT_SHA256) {
+    let signed_hash = presigned_hash(query, &parts.headers)?;
+    let payload = match signed_hash.as_deref().or_else(|| header(&parts.headers, CONTENT_SHA256)) {
         None => Payload::Unsigned,
         Some(hash) => match parse_payload(hash, &parts.headers)? {
             PayloadKind::Unsigned => Payload::Unsigned,
@@ -136,13 +165,28 @@ async fn verify_presigned(
             }
         },
     };
-    let hash = query_value(query, "X-Amz-Content-Sha256").unwrap_or_else(|| UNSIGNED_PAYLOAD.to_owned());
+    let hash = signed_hash.unwrap_or_else(|| UNSIGNED_PAYLOAD.to_owned());
     let hash = match claim.signed_headers.iter().any(|name| name == CONTENT_SHA256) {
         true => header(&parts.headers, CONTENT_SHA256).unwrap_or(UNSIGNED_PAYLOAD).to_owned(),
         false => hash,
     };
     check_signature(&claim, parts, query, &hash, keys, now).await?;
     Ok(VerifiedRequest { access_key: claim.access_key, payload, presigned: true })
+}
+
+/// Returns the payload hash in a presigned URL's query, which the signature covers. A header beside it must not say
+/// anything else: it could ask for less than what was signed.
+fn presigned_hash(query: &str, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let mut pairs = query.split('&').filter_map(|parameter| parameter.split_once('='));
+    let found = pairs.find(|(name, _)| name.eq_ignore_ascii_case(CONTENT_SHA256));
+    let Some((_, value)) = found else { return Ok(None) };
+    let signed = crate::address::percent_decode(value).unwrap_or_default();
+    match header(headers, CONTENT_SHA256).is_none_or(|sent| sent == signed) {
+        true => Ok(Some(signed)),
+        false => {
+            Err(query_error("the header x-amz-content-sha256 is not the X-Amz-Content-Sha256 of the URL"))
+        }
+    }
 }
 
 /// Checks that the scope names this region. us-east-1 is always accepted, because clients ask
@@ -267,7 +311,7 @@ pub(super) fn parse_hash(text: &str) -> Option<[u8; 32]> {
 /// Parses `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`
 fn parse_authorization(text: &str, headers: &HeaderMap) -> Result<Claim, Refusal> {
     let Some(fields) = text.strip_prefix(ALGORITHM).filter(|rest| rest.starts_with([' ', '\t'])) else {
-        return Err(version_2());
+        return Err(not_version_4());
     };
     let field = |field_name: &str| {
         let mut pairs = fields.split(',').filter_map(|field| field.trim().split_once('='));
@@ -344,11 +388,16 @@ fn parse_signed_headers(text: &str) -> Vec<String> {
     names
 }
 
-/// Checks that the host and every `x-amz-*` header are signed, so that an intermediary cannot add to the request. A
-/// payload hash may be added to a presigned URL: it can only make the request stricter.
+/// Returns whether a header changes what a request means, so that it must be signed.
+pub(super) fn has_meaning(name: &str) -> bool {
+    name.starts_with("x-amz-") || name.starts_with("x-striate-")
+}
+
+/// Checks that the host and every header that [`has_meaning`] are signed, so that an intermediary cannot add to the
+/// request. A payload hash may be added to a presigned URL: it can only make the request stricter.
 fn check_signed_headers(claim: &Claim, headers: &HeaderMap, presigned: bool) -> Result<(), Refusal> {
     let is_signed = |name: &str| claim.signed_headers.iter().any(|signed| signed == name);
-    let must_be = |name: &str| name.starts_with("x-amz-") && !(presigned && name == CONTENT_SHA256);
+    let must_be = |name: &str| has_meaning(name) && !(presigned && name == CONTENT_SHA256);
     let unsigned =
         headers.keys().map(http::HeaderName::as_str).find(|name| must_be(name) && !is_signed(name));
     match unsigned.or_else(|| (!is_signed("host")).then_some("host")) {
@@ -383,7 +432,7 @@ fn no_date() -> Refusal {
     Refusal::denied("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
 }
 
-fn version_2() -> Refusal {
+fn not_version_4() -> Refusal {
     Refusal::bad(
         "InvalidRequest",
         "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",

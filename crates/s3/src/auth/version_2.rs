@@ -1,9 +1,9 @@
 //! Presigned URLs of Signature Version 2.
 //!
-//! boto3 still presigns with it unless another version is configured, so refusing it would break programs that use the
-//! defaults. It signs less than Version 4: method, path, sub-resources, `x-amz-*` headers, content type and MD5, with
-//! HMAC-SHA1 (“Signing and Authenticating REST Requests”, S3 developer guide). Expiry is bounded as for Version 4. The
-//! Authorization header of Version 2 is refused.
+//! Off unless the operator allows it. boto3 still presigns with it unless another version is configured. It signs less than Version 4: method, path, sub-resources, `x-amz-*` headers, content type and MD5, with
+//! HMAC-SHA1 (“Signing and Authenticating REST Requests”, S3 developer guide). Expiry is bounded as for Version 4. A request
+//! that carries anything else is refused: whoever holds the URL could have added it. The Authorization header of
+//! Version 2 is refused.
 
 use hmac::{Hmac, Mac};
 use http::HeaderMap;
@@ -11,9 +11,8 @@ use http::request::Parts;
 use sha1::Sha1;
 use subtle::ConstantTimeEq;
 
-use super::MAX_EXPIRES_SECONDS;
-use super::request::{query_value, secrets_of, usable};
-use crate::keys::KeyStore;
+use super::request::{has_meaning, query_value, secrets_of, usable};
+use super::{MAX_EXPIRES_SECONDS, SignatureContext};
 use crate::refusal::Refusal;
 
 /// Query parameters that are signed, in order.
@@ -50,14 +49,46 @@ const SIGNED_PARAMETERS: [&str; 30] = [
     "website",
 ];
 
+/// Query parameters that need no signature: the signature's own, what botocore repeats there from the signed headers,
+/// and a label without meaning.
+const FREE_PARAMETERS: [&str; 6] =
+    ["AWSAccessKeyId", "Expires", "Signature", "content-md5", "content-type", "x-id"];
+
+/// Checks that the signature covers all that gives the request its meaning, and each parameter only once.
+fn check_coverage(parts: &Parts, query: &str) -> Result<(), Refusal> {
+    let mut seen = Vec::new();
+    let names = query.split('&').map(|parameter| parameter.split('=').next().unwrap_or(""));
+    for name in names.filter(|name| !name.is_empty()) {
+        let is_signed = SIGNED_PARAMETERS.contains(&name) || name.starts_with("x-amz-");
+        if !is_signed && !FREE_PARAMETERS.contains(&name) {
+            return Err(uncovered(&format!("the parameter {name}")));
+        }
+        if seen.contains(&name) {
+            return Err(uncovered(&format!("a second parameter {name}")));
+        }
+        seen.push(name);
+    }
+    let unsigned = |name: &&str| has_meaning(name) && !name.starts_with("x-amz-");
+    match parts.headers.keys().map(http::HeaderName::as_str).find(unsigned) {
+        None => Ok(()),
+        Some(name) => Err(uncovered(&format!("the header {name}"))),
+    }
+}
+
+fn uncovered(what: &str) -> Refusal {
+    let message = format!("Signature Version 2 does not cover {what}; sign with AWS4-HMAC-SHA256.");
+    Refusal::denied("AccessDenied", message)
+}
+
 /// Verifies a presigned request. Returns its access key.
 pub(super) async fn verify(
     parts: &Parts,
     query: &str,
-    keys: &KeyStore,
-    bucket_host: Option<&str>,
-    now: u64,
+    context: &SignatureContext<'_>,
 ) -> Result<String, Refusal> {
+    context.check_version_2()?;
+    check_coverage(parts, query)?;
+    let SignatureContext { keys, bucket_host, now, .. } = *context;
     let value = |name: &str| {
         let message =
             "Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters";
@@ -153,6 +184,25 @@ mod tests {
         assert_eq!(text, "GET\n\n\n1175139620\n/johnsmith/photos/puppy.jpg");
         let signature = hmac_sha1(b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", &text);
         assert_eq!(base64_simd::STANDARD.encode_to_string(signature), "NpgCjnDzrM+WFzoENXmpNDUsSn8=");
+    }
+
+    #[test]
+    fn what_version_2_does_not_sign_is_not_served_under_it() {
+        let covered = |uri: &str, header: (&str, &str)| {
+            let (parts, ()) = Request::get(uri).header(header.0, header.1).body(()).unwrap().into_parts();
+            check_coverage(&parts, parts.uri.query().unwrap_or("")).is_ok()
+        };
+        let plain = ("range", "bytes=0-1");
+        assert!(covered(
+            "/b/k?AWSAccessKeyId=a&Signature=s&Expires=1&response-expires=x&x-id=GetObject",
+            plain
+        ));
+        assert!(covered("/b/k?content-type=text%2Fplain&x-amz-meta-a=1", ("x-amz-meta-b", "2")));
+        for query in ["batch=exists", "prefix=a", "attributes", "response%2Dcontent%2Dtype=a", "t%61gging"] {
+            assert!(!covered(&format!("/b/k?{query}"), plain), "{query}");
+        }
+        assert!(!covered("/b/k?versionId=a&versionId=b", plain));
+        assert!(!covered("/b/k", ("x-striate-profile", "none")));
     }
 
     #[test]

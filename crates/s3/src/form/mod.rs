@@ -19,9 +19,8 @@ use s3s::stream::DynByteStream;
 use striate_client::MAX_KEY_LEN;
 
 use crate::address::{Address, percent_encode};
-use crate::auth;
+use crate::auth::{self, SignatureContext};
 use crate::body::RequestBody;
-use crate::keys::KeyStore;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
@@ -51,7 +50,7 @@ pub(crate) fn is_form(parts: &Parts) -> bool {
     parts.method == Method::POST && names_form && !auth::is_signed(parts)
 }
 
-/// Accepts or refuses a form at `now` (Unix seconds). `bucket_host` is the bucket that the host names.
+/// Accepts or refuses a form.
 ///
 /// # Errors
 /// S3's refusals of forms: MalformedPOSTRequest, SignatureDoesNotMatch, AccessDenied, InvalidPolicyDocument, …
@@ -69,16 +68,19 @@ pub(crate) async fn accept(
     let boundary = boundary_of(content_type.unwrap_or_default())?;
     let Form { mut fields, file_name, mut file } =
         Form::read(body, boundary, Arc::clone(front.trace)).await?;
-    let access_key = auth::verify_form(|name| fields.get(name), front.keys, front.region, front.now).await?;
+    if let Some(claimed) = auth::claimed_key_of_form(|name| fields.get(name)) {
+        front.trace.set_claimed_key(claimed);
+    }
+    let access_key = auth::verify_form(|name| fields.get(name), &front.signatures).await?;
     front.trace.set_access_key(&access_key);
     let policy = Policy::parse(fields.get("policy").unwrap_or_default())?;
-    policy.check_expiration(front.now)?;
+    policy.check_expiration(front.signatures.now)?;
     let key = named_key(fields.get("key").unwrap_or_default(), &file_name)?;
     // Conditions apply to the final key.
     fields.set("key", key.clone());
     file.bound(policy.check(&fields, &address.bucket)?);
     address.key = key;
-    let path = match front.bucket_host {
+    let path = match front.signatures.bucket_host {
         Some(_) => format!("/{}", percent_encode(&address.key)),
         None => format!("/{}/{}", percent_encode(&address.bucket), percent_encode(&address.key)),
     };
@@ -113,10 +115,7 @@ fn named_key(field: &str, file_name: &str) -> Result<String, Refusal> {
 
 /// What the gateway knows besides the form.
 pub(crate) struct FormContext<'a> {
-    pub keys: &'a KeyStore,
-    pub region: &'a str,
-    pub bucket_host: Option<&'a str>,
-    pub now: u64,
+    pub signatures: SignatureContext<'a>,
     pub trace: &'a Arc<Trace>,
 }
 
@@ -157,6 +156,7 @@ fn headers_of(fields: &Fields) -> Result<HeaderMap, Refusal> {
 /// Returns whether an `x-amz-*` name describes the object that is written. Forms carry these as fields, and presigned
 /// URLs may carry them in their query.
 pub(crate) fn describes_object(name: &str) -> bool {
+    let name = &*name.to_ascii_lowercase();
     const NAMES: [&str; 4] =
         ["x-amz-acl", "x-amz-storage-class", "x-amz-tagging", "x-amz-website-redirect-location"];
     const PREFIXES: [&str; 4] =

@@ -100,6 +100,10 @@ impl Policy {
         if fields.get("bucket").is_some_and(|named| named != bucket) {
             return Err(outside("the form's bucket is not that of its address"));
         }
+        // Without it the form would be good for every bucket of its signer.
+        if !self.mentions("bucket") {
+            return Err(outside("Policy Condition failed: it has no condition on the bucket"));
+        }
         let mut sizes = (0, u64::MAX);
         for condition in &self.conditions {
             match condition {

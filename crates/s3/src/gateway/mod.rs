@@ -33,7 +33,7 @@ use crate::keys::KeyStore;
 use crate::options::GatewayOptions;
 use crate::peers::{KeyLimits, Peer, Peers};
 use crate::refusal::Refusal;
-use crate::remote_buckets::{self, ForwardedAddress, NoRemoteBuckets, RemoteBuckets};
+use crate::remote_buckets::{self, ForwardedAddress, NamedKeys, NoRemoteBuckets, RemoteBuckets};
 use crate::trace::Trace;
 use crate::translate::{RequestContext, Translator};
 
@@ -263,7 +263,11 @@ impl Gateway {
             Ok(request) => self.shared.hooks.remote_buckets.answer(request).await,
             Err(error) => Err(error),
         };
-        Ok(answer.unwrap_or_else(|error| failure::response(error, trace, &path)))
+        let mut answer = answer.unwrap_or_else(|error| failure::response(error, trace, &path));
+        if let Some(NamedKeys(keys)) = answer.extensions_mut().remove() {
+            trace.add_keys(keys.iter().map(String::as_str));
+        }
+        Ok(answer)
     }
 }
 

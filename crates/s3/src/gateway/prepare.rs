@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Gateway;
 use super::head::{host_of, set_apart, strip_signature, text, unframe};
 use crate::address::Address;
-use crate::auth::{self, Payload};
+use crate::auth::{self, Payload, SignatureContext};
 use crate::authorize::Identity;
 use crate::batch::Kind;
 use crate::body::{ArrivingBody, RequestBody, RequestPermits, collect};
@@ -79,6 +79,9 @@ impl Gateway {
         let operation = resolved(&parts, &address, false, trace)?;
         self.mark_elsewhere(operation, &mut parts, &address, &identity)?;
         let headers = set_apart(&mut parts);
+        if let Some(source) = parts.headers.get("x-amz-copy-source").and_then(|source| source.to_str().ok()) {
+            trace.set_copy_source(source);
+        }
         let batch = self.mark_batch(operation, &mut parts, &address);
         let is_document = operation.body == operations::RequestBody::Document;
         if batch == Some(Kind::Put) && matches!(payload, Payload::Sha256(_)) {
@@ -120,15 +123,27 @@ impl Gateway {
         parts: &mut Parts,
         trace: &Trace,
     ) -> Result<(Identity, Payload, InFlight), Refusal> {
-        let shared = &self.shared;
-        let now = shared.runtime.wall_time().as_secs();
-        let by_host = shared.domains.bucket_of(host_of(parts));
-        let region = &shared.options.region;
-        let verified = auth::verify(parts, &shared.keys, region, by_host.as_deref(), now).await?;
+        let by_host = self.shared.domains.bucket_of(host_of(parts));
+        if let Some(claimed) = auth::claimed_key(parts) {
+            trace.set_claimed_key(&claimed);
+        }
+        let verified = auth::verify(parts, &self.signature_context(by_host.as_deref())).await?;
         trace.set_access_key(&verified.access_key);
         let in_flight = self.begin_of_key(&verified.access_key)?;
         strip_signature(parts, verified.presigned);
         Ok((Identity { access_key: verified.access_key }, verified.payload, in_flight))
+    }
+
+    /// `bucket_host` is the bucket that the host names.
+    fn signature_context<'a>(&'a self, bucket_host: Option<&'a str>) -> SignatureContext<'a> {
+        let shared = &self.shared;
+        SignatureContext {
+            keys: &shared.keys,
+            region: &shared.options.region,
+            bucket_host,
+            now: shared.runtime.wall_time().as_secs(),
+            allow_version_2: shared.options.allow_signature_v2,
+        }
     }
 
     /// Refuses what nobody serves. Marks a request that another store answers, and checks that its sender may make it.
@@ -193,13 +208,7 @@ impl Gateway {
         let (no_trailers, peer) = (Vec::new(), Arc::clone(peer));
         let body = RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, peer, Arc::clone(trace));
         let by_host = shared.domains.bucket_of(host_of(parts));
-        let front = FormContext {
-            keys: &shared.keys,
-            region: &shared.options.region,
-            bucket_host: by_host.as_deref(),
-            now: shared.runtime.wall_time().as_secs(),
-            trace,
-        };
+        let front = FormContext { signatures: self.signature_context(by_host.as_deref()), trace };
         let AcceptedForm { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
         if shared.hooks.remote_buckets.has(&address.bucket) {

@@ -2,13 +2,15 @@
 //!
 //! SigV4 needs the secret itself, so secrets are sealed, not hashed (design.md §10.14). A secret is decrypted when its
 //! row is first used, and wiped from memory when it is dropped. Every row is read again after [`REVALIDATE_AFTER`], and
-//! decrypted again only if it changed: a revoked key works no longer than that.
+//! decrypted again only if it changed: a revoked key works no longer than that. Keys that do not exist are refused from
+//! memory ([`names`]).
 //!
 //! There are no policies. Every valid key acts for the one account (see [`crate::authorize`]).
 
+mod names;
 mod seal;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +25,11 @@ use striate_meta::{
 use striate_runtime::{Instant, Runtime};
 use zeroize::Zeroizing;
 
+use names::{AcceptedNames, MOST_NAMES};
 pub use seal::SealingKey;
 
-/// Time after which the row of a cached key is read again.
+/// Time after which the row of a cached key is read again, and after which a key that another process made works here at
+/// the latest.
 pub const REVALIDATE_AFTER: Duration = Duration::from_secs(1);
 /// Minimum and maximum length of a chosen access key, in characters.
 pub const ACCESS_KEY_LEN: std::ops::RangeInclusive<usize> = 3..=128;
@@ -106,6 +110,7 @@ pub struct KeyStore {
     sealing: SealingKey,
     root: Option<(String, Arc<Secrets>)>,
     opened: RwLock<HashMap<String, OpenedSecrets>>,
+    names: AcceptedNames,
 }
 
 struct OpenedSecrets {
@@ -148,7 +153,7 @@ impl KeyStore {
             }
             None => None,
         };
-        Ok(Self { runtime, meta, sealing, root, opened: RwLock::default() })
+        Ok(Self { runtime, meta, sealing, root, opened: RwLock::default(), names: AcceptedNames::default() })
     }
 
     /// Returns the secrets of `access_key`; `None` if it does not exist or is revoked.
@@ -167,10 +172,34 @@ impl KeyStore {
         {
             return Ok(Some(Arc::clone(&opened.secrets)));
         }
-        if !is_plausible(access_key) {
+        if !is_plausible(access_key) || self.names.exclude(access_key, now, REVALIDATE_AFTER) {
             return Ok(None);
         }
-        self.read_again(access_key, now).await
+        let secrets = self.read_again(access_key, now).await?;
+        if secrets.is_none() {
+            self.read_names(now).await?;
+        }
+        Ok(secrets)
+    }
+
+    /// Reads which keys are accepted, unless another caller does so already.
+    async fn read_names(&self, now: Instant) -> Result<(), MetaError> {
+        let Some(reading) = self.names.begin(now) else { return Ok(()) };
+        let mut names = HashSet::new();
+        let mut pages = RowPages::new(ScanRange::prefix(rows::ACCESS_KEYS), PAGE);
+        while let Some(page) = pages.next(&*self.meta).await? {
+            for row in &page {
+                let record = row.record::<AccessKey>()?;
+                if !record.revoked {
+                    names.insert(record.access_key);
+                }
+            }
+            if names.len() > MOST_NAMES {
+                break;
+            }
+        }
+        reading.finish(names);
+        Ok(())
     }
 
     async fn read_again(&self, access_key: &str, now: Instant) -> Result<Option<Arc<Secrets>>, KeyError> {
@@ -314,6 +343,7 @@ impl KeyStore {
             Err(MetaError::UnknownOutcome(_)) => self.meta.commit(transaction).await?,
             answered => answered?,
         };
+        self.names.forget();
         Ok(matches!(commit, Commit::Done(_)))
     }
 
@@ -424,6 +454,23 @@ mod tests {
         assert!(!row.value.windows(made.secret.len()).any(|window| window == made.secret.as_bytes()));
         assert_eq!(keys.list().await.unwrap()[0].description, "laptop");
         assert_eq!(current(&keys, "STRIUNKNOWN").await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn invented_keys_are_refused_from_memory_and_new_ones_work() {
+        let here = store(None);
+        let there =
+            KeyStore::new(here.runtime.clone(), Arc::clone(&here.meta), SealingKey::new(&[1; 32]), None)
+                .unwrap();
+        assert_eq!(current(&here, "INVENTED1").await, None);
+        assert!(here.names.exclude("INVENTED2", here.runtime.now(), REVALIDATE_AFTER), "without a look-up");
+        let mine = here.create("").await.unwrap();
+        assert!(current(&here, &mine.access_key).await.is_some(), "at once");
+        assert_eq!(current(&here, "INVENTED3").await, None);
+        assert!(current(&here, &mine.access_key).await.is_some());
+        let others = there.create("").await.unwrap();
+        here.runtime.sleep(REVALIDATE_AFTER).await;
+        assert!(current(&here, &others.access_key).await.is_some(), "after the revalidation time");
     }
 
     #[tokio::test(start_paused = true)]

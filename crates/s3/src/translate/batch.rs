@@ -76,6 +76,7 @@ impl Translator {
         let entered = self.enter(&request, "BatchRead", "s3:GetObject", Resource::Bucket(&bucket))?;
         let json = request.input.take_bytes().unwrap_or_default();
         let batch: BatchRequest = parse(&json)?;
+        entered.trace.add_keys(batch.items.0.iter().map(|item| item.key.as_str()));
         let sorted = sort(batch.items.0.into_iter().map(|item| item.open(&bucket)), &bucket, &entered);
         self.client.bucket(&bucket).await.map_err(|error| entered.fail(error))?;
         let SortedItems { items, refused, positions, requests } = sorted;
@@ -112,6 +113,7 @@ impl Translator {
         let opened = reader.open(|len| documents.reserve(&mut held, batch_footprint(len))).await;
         let (count, document) = opened.map_err(|broken| entered.fail_broken(broken))?;
         let items = parse::<BatchPut>(&document)?.items.0;
+        entered.trace.add_keys(items.iter().map(|item| item.key.as_str()));
         if count != items.len() {
             let message = format!("The opening frame announces {count} items and names {}.", items.len());
             return Err(Refusal::bad("InvalidRequest", message).into());
@@ -150,6 +152,7 @@ impl Translator {
         let entered = self.enter(&request, "BatchExists", "s3:GetObject", Resource::Bucket(&bucket))?;
         let json = request.input.take_bytes().unwrap_or_default();
         let BatchExists { keys, until_gap } = parse(&json)?;
+        entered.trace.add_keys(keys.0.iter().map(String::as_str));
         for key in &keys.0 {
             authorize("s3:GetObject", Resource::Object(&bucket, key), Some(&entered.identity))?;
         }

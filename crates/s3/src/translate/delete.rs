@@ -44,6 +44,7 @@ impl Translator {
             let message = format!("A DeleteObjects request names 1 to {MAX_OBJECTS} objects.");
             return Err(Refusal::bad("MalformedXML", message).into());
         }
+        entered.trace.add_keys(delete.objects.iter().map(|object| object.key.as_str()));
         self.client.bucket(&bucket).await.map_err(|error| entered.fail(error))?;
         let deletes = delete.objects.into_iter().map(|object| self.delete_one(&entered, &bucket, object));
         let results: Vec<_> = futures::stream::iter(deletes).buffered(AT_ONCE).collect().await;

@@ -97,33 +97,43 @@ impl Fixture {
     }
 
     pub async fn open_with(limits: Limits, domains: &[&str]) -> Self {
-        let fixture = Self::start(limits, domains, None, Hooks::default()).await;
+        let domains = domains.iter().map(|domain| (*domain).to_owned()).collect();
+        Self::open_as(GatewayOptions { limits, domains, ..GatewayOptions::default() }).await
+    }
+
+    /// Opens a gateway with these options.
+    pub async fn open_as(options: GatewayOptions) -> Self {
+        let fixture = Self::start(options, None, Hooks::default()).await;
         assert_eq!(fixture.send(Request::new("PUT", "/bucket")).await.status, 200);
         fixture
+    }
+
+    /// Opens a gateway that accepts Signature Version 2.
+    pub async fn open_with_version_2() -> Self {
+        let options =
+            GatewayOptions { allow_signature_v2: true, limits: limits(), ..GatewayOptions::default() };
+        Self::open_as(options).await
     }
 
     /// Opens a gateway with a `RemoteBuckets`.
     pub async fn open_before(remote_buckets: Arc<dyn RemoteBuckets>) -> Self {
         let hooks = Hooks { remote_buckets, ..Hooks::default() };
-        let fixture = Self::start(limits(), &[], None, hooks).await;
+        let options = GatewayOptions { limits: limits(), ..GatewayOptions::default() };
+        let fixture = Self::start(options, None, hooks).await;
         assert_eq!(fixture.send(Request::new("PUT", "/bucket")).await.status, 200);
         fixture
     }
 
     /// Opens a gateway with TLS, without a bucket.
     pub async fn open_secure(limits: Limits, certificates: Certificates) -> Self {
-        Self::start(limits, &[], Some(certificates), Hooks::default()).await
+        let options = GatewayOptions { limits, ..GatewayOptions::default() };
+        Self::start(options, Some(certificates), Hooks::default()).await
     }
 
-    async fn start(
-        limits: Limits,
-        domains: &[&str],
-        certificates: Option<Certificates>,
-        hooks: Hooks,
-    ) -> Self {
+    async fn start(gateway: GatewayOptions, certificates: Option<Certificates>, hooks: Hooks) -> Self {
         let runtime = Runtime::real();
-        let meta =
-            Arc::new(CountingMeta { inner: MemoryStore::new(runtime.clone()), calls: AtomicU64::new(0) });
+        let inner = MemoryStore::new(runtime.clone());
+        let meta = Arc::new(CountingMeta { inner, calls: AtomicU64::new(0), key_calls: AtomicU64::new(0) });
         let sites = (1..=6).map(|number| site(&runtime, number)).collect();
         let options = ClientOptions { profile: "rs(4,2)".parse().unwrap(), ..ClientOptions::default() };
         let client = Client::open(runtime.clone(), meta.clone(), sites, options).await.unwrap();
@@ -131,11 +141,9 @@ impl Fixture {
         let sealing = SealingKey::new(&[9; 32]);
         let keys = Arc::new(KeyStore::new(runtime.clone(), meta.clone(), sealing, Some(root)).unwrap());
         let audit = Arc::new(Entries::default());
-        let domains = domains.iter().map(|domain| (*domain).to_owned()).collect();
-        let options = GatewayOptions { domains, limits, ..GatewayOptions::default() };
         let metrics = Arc::new(Counted::default());
         let hooks = Hooks { audit: audit.clone(), metrics: metrics.clone(), ..hooks };
-        let gateway = Gateway::new(runtime.clone(), client, keys.clone(), options, hooks).unwrap();
+        let gateway = Gateway::new(runtime.clone(), client, keys.clone(), gateway, hooks).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -176,6 +184,11 @@ impl Fixture {
         self.meta.calls.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of calls of the metadata store for access keys.
+    pub fn key_calls(&self) -> u64 {
+        self.meta.key_calls.load(Ordering::Relaxed)
+    }
+
     pub fn begin_shutdown(&mut self) {
         drop(self.stop.take());
     }
@@ -197,12 +210,16 @@ fn site(runtime: &Runtime, number: u32) -> Arc<dyn Site> {
 struct CountingMeta {
     inner: MemoryStore,
     calls: AtomicU64,
+    /// Calls for access keys.
+    key_calls: AtomicU64,
 }
 
 impl CountingMeta {
     fn count(&self, key: &[u8]) {
         // Leases and intents belong to the client service and may be read at any time; access keys are read to verify.
-        if !key.starts_with(b"a/") && !key.starts_with(b"i/") {
+        if key.starts_with(b"a/") {
+            self.key_calls.fetch_add(1, Ordering::Relaxed);
+        } else if !key.starts_with(b"i/") {
             self.calls.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -101,7 +101,9 @@ impl Anything {
 
     fn policy(&self, signed: &[&str]) -> String {
         let names = self.fields.iter().map(|(name, _)| name.as_str()).chain(signed.iter().copied());
-        let conditions: Vec<String> = names.map(|name| format!(r#"["starts-with","${name}",""]"#)).collect();
+        let of_fields = names.map(|name| format!(r#"["starts-with","${name}",""]"#));
+        let conditions: Vec<String> =
+            std::iter::once(r#"{"bucket":"bucket"}"#.to_owned()).chain(of_fields).collect();
         let policy = format!(r#"{{"expiration":"{LATER}","conditions":[{}]}}"#, conditions.join(","));
         base64_simd::STANDARD.encode_to_string(policy)
     }
@@ -198,7 +200,7 @@ async fn a_key_is_not_made_before_its_length_and_the_policys_expiration_are_chec
 
 #[tokio::test]
 async fn a_forged_policy_is_refused_for_its_signature_before_it_is_read() {
-    let fixture = Fixture::open().await;
+    let fixture = Fixture::open_with_version_2().await;
     let before = fixture.metadata_calls();
     for policy in ["e30=", "not base64", ""] {
         let forged = form(&fixture.signer(), LATER, |fields| set(fields, "policy", policy));
@@ -211,7 +213,7 @@ async fn a_forged_policy_is_refused_for_its_signature_before_it_is_read() {
 
 #[tokio::test]
 async fn forms_are_verified_with_every_secret_that_is_valid_and_in_both_versions() {
-    let fixture = Fixture::open().await;
+    let fixture = Fixture::open_with_version_2().await;
     let old = fixture.keys.create("test").await.unwrap();
     let new = fixture.keys.rotate(&old.access_key, Duration::from_secs(600)).await.unwrap();
     let now = fixture.runtime.wall_time().as_secs();
@@ -311,4 +313,30 @@ async fn an_object_may_be_of_a_forms_type() {
     let complete = Request::new("POST", &format!("/bucket/k?uploadId={id}")).body(body.as_bytes());
     assert_eq!(fixture.send(complete).await.status, 200);
     assert_eq!(fixture.get("k").await.header("content-type"), Some("multipart/form-data; boundary=x"));
+}
+
+#[tokio::test]
+async fn a_policy_that_names_no_bucket_and_version_2_are_refused() {
+    let fixture = Fixture::open().await;
+    let signer = fixture.signer();
+    let mut elsewhere = form(&signer, LATER, |_| {});
+    let body = String::from_utf8(elsewhere.body.to_vec()).unwrap();
+    let without = format!(
+        r#"{{"expiration":"{LATER}","conditions":[["starts-with","$key","form/"],["starts-with","$x-amz-algorithm",""],["starts-with","$x-amz-credential",""],["starts-with","$x-amz-date",""]]}}"#
+    );
+    let without = base64_simd::STANDARD.encode_to_string(without);
+    let replaced = |body: &str, name: &str, value: &str| {
+        let (before, rest) = body.split_once(&format!("name=\"{name}\"\r\n\r\n")).unwrap();
+        let (_, after) = rest.split_once("\r\n").unwrap();
+        format!("{before}name=\"{name}\"\r\n\r\n{value}\r\n{after}")
+    };
+    let body = replaced(&body, "policy", &without);
+    elsewhere.body = replaced(&body, "x-amz-signature", &signer.signature(&without)).into();
+    let answer = fixture.raw(elsewhere).await;
+    assert_eq!(answer.error(), (403, "AccessDenied"), "{}", answer.text());
+    assert!(answer.text().contains("bucket"), "{}", answer.text());
+    let two = fixture.raw(Anything::new(&[("key", "k")]).version_2(ACCESS, SECRET)).await;
+    assert_eq!(two.error(), (400, "InvalidRequest"));
+    assert!(two.text().contains("--allow-signature-v2"), "{}", two.text());
+    assert_eq!(fixture.get("k").await.status, 404);
 }

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use hmac::{Hmac, Mac};
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
 use crate::fixture::{ACCESS, Fixture, SECRET};
 use crate::wire::{Request, Signer};
 
@@ -70,7 +74,7 @@ async fn forged_altered_and_skewed_requests_are_refused_with_their_codes() {
 
 #[tokio::test]
 async fn requests_without_a_usable_signature_are_refused() {
-    let fixture = Fixture::open().await;
+    let fixture = Fixture::open_with_version_2().await;
     let get = || Request::new("GET", "/bucket/k");
     refused(&fixture, get(), (403, "AccessDenied")).await;
     refused(&fixture, Request::new("GET", "/"), (403, "AccessDenied")).await;
@@ -135,6 +139,128 @@ async fn presigned_urls_work_until_they_expire_and_only_as_they_were_signed() {
     fixture.signer().presign(&mut put, 60);
     assert_eq!(fixture.raw(put).await.status, 200);
     assert_eq!(fixture.get("by-url").await.body, b"sent");
+}
+
+/// Anybody may send any access key, and never the same one twice.
+#[tokio::test]
+async fn invented_access_keys_rarely_reach_the_metadata() {
+    let fixture = Fixture::open().await;
+    let (before, began) = (fixture.key_calls(), fixture.runtime.now());
+    for number in 0..300 {
+        let mut request = Request::new("GET", "/bucket/k");
+        Signer::new(&format!("INVENTED{number}"), SECRET, fixture.runtime.wall_time().as_secs())
+            .sign(&mut request);
+        assert_eq!(fixture.raw(request).await.error(), (403, "InvalidAccessKeyId"));
+    }
+    let seconds = (fixture.runtime.now() - began).as_secs();
+    let calls = fixture.key_calls() - before;
+    assert!(calls <= 2 * (seconds + 2), "{calls} calls for 300 invented keys in {seconds} s");
+    let made = fixture.keys.create("new").await.unwrap();
+    let mut request = Request::new("GET", "/");
+    Signer::new(&made.access_key, &made.secret, fixture.runtime.wall_time().as_secs()).sign(&mut request);
+    assert_eq!(fixture.raw(request).await.status, 200, "a new key works at once");
+}
+
+#[tokio::test]
+async fn version_2_is_off_unless_it_is_allowed_and_signs_what_it_serves() {
+    let off = Fixture::open().await;
+    let url = |fixture: &Fixture, more: &str| {
+        let expires = fixture.runtime.wall_time().as_secs() + 60;
+        let text = format!("GET\n\n\n{expires}\n/bucket/k");
+        let mut mac = <Hmac<Sha1> as Mac>::new_from_slice(SECRET.as_bytes()).unwrap();
+        mac.update(text.as_bytes());
+        let signature = base64_simd::STANDARD.encode_to_string(mac.finalize().into_bytes());
+        let signature = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+        Request::new(
+            "GET",
+            &format!("/bucket/k?AWSAccessKeyId={ACCESS}&Expires={expires}&Signature={signature}{more}"),
+        )
+    };
+    off.put("k", b"bytes").await;
+    refused(&off, url(&off, ""), (400, "InvalidRequest")).await;
+    let on = Fixture::open_with_version_2().await;
+    on.put("k", b"bytes").await;
+    assert_eq!(on.raw(url(&on, "")).await.text(), "bytes");
+    for more in ["&attributes", "&batch=exists", "&partSize=1"] {
+        refused(&on, url(&on, more), (403, "AccessDenied")).await;
+    }
+    for more in ["&response%2Dcontent%2Dtype=text%2Fhtml", "&t%61gging"] {
+        refused(&on, url(&on, more), (400, "AuthorizationQueryParametersError")).await;
+    }
+    refused(&on, url(&on, "").header("x-striate-profile", "none"), (403, "AccessDenied")).await;
+}
+
+#[tokio::test]
+async fn a_payload_hash_in_a_presigned_url_is_that_of_the_body() {
+    let fixture = Fixture::open().await;
+    let presigned = |hash: &str| {
+        let mut request = Request::new("PUT", &format!("/bucket/k?X-Amz-Content-Sha256={hash}"));
+        fixture.signer().presign_with_hash(&mut request, 60, hash);
+        request
+    };
+    let hash = hex::encode(Sha256::digest(b"signed"));
+    let other = fixture.raw(presigned(&hash).body(b"another")).await;
+    assert_eq!(other.error(), (400, "XAmzContentSHA256Mismatch"), "{}", other.text());
+    let looser = presigned(&hash).header("x-amz-content-sha256", "UNSIGNED-PAYLOAD").body(b"another");
+    refused(&fixture, looser, (400, "AuthorizationQueryParametersError")).await;
+    assert_eq!(fixture.get("k").await.status, 404);
+    assert_eq!(fixture.raw(presigned(&hash).body(b"signed")).await.status, 200);
+    let unsigned = presigned("UNSIGNED-PAYLOAD").body(b"anything");
+    assert_eq!(fixture.raw(unsigned).await.status, 200);
+}
+
+/// A signature covers decoded names, and names are compared as written: whoever holds a URL must not be able to take a
+/// parameter away by writing its name differently.
+#[tokio::test]
+async fn names_in_a_presigned_url_cannot_be_rewritten() {
+    let fixture = Fixture::open().await;
+    let mut request = Request::new("PUT", "/bucket/k?x-amz-storage-class=STANDARD_IA").body(b"bytes");
+    fixture.signer().presign(&mut request, 60);
+    request.query = request.query.replace("x-amz-storage", "x%2Damz-storage");
+    refused(&fixture, request, (400, "AuthorizationQueryParametersError")).await;
+}
+
+#[tokio::test]
+async fn a_profile_is_obeyed_only_if_it_is_signed_and_fits_the_sites() {
+    let fixture = Fixture::open().await;
+    let mut added = Request::new("PUT", "/bucket/k").body(b"bytes");
+    fixture.signer().sign(&mut added);
+    added.set("x-striate-profile", "none");
+    refused(&fixture, added, (403, "AccessDenied")).await;
+    let with = |path: &str, profile: &str| Request::new("PUT", path).header("x-striate-profile", profile);
+    for path in ["/bucket/k", "/another"] {
+        let answer = fixture.send(with(path, "replica(255)")).await;
+        assert_eq!(answer.error(), (400, "InvalidArgument"), "{}", answer.text());
+        assert!(answer.text().contains("255 sites, there are 6"), "{}", answer.text());
+        assert_eq!(fixture.send(with(path, "replica(3)")).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn the_audit_log_names_claimed_keys_deleted_keys_and_copy_sources() {
+    let fixture = Fixture::open().await;
+    let now = fixture.runtime.wall_time().as_secs();
+    let mut forged = Request::new("GET", "/bucket/k");
+    Signer::new(ACCESS, "another secret", now).sign(&mut forged);
+    fixture.raw(forged).await;
+    let expires = now + 60;
+    let target = format!("/bucket/k?AWSAccessKeyId=SOMEBODY&Expires={expires}&Signature=c2ln");
+    fixture.raw(Request::new("GET", &target)).await;
+    fixture.put("one", b"1").await;
+    let copy = Request::new("PUT", "/bucket/two").header("x-amz-copy-source", "/bucket/o%6Ee");
+    assert_eq!(fixture.send(copy).await.status, 200);
+    let document = b"<Delete><Object><Key>one</Key></Object><Object><Key>gone</Key></Object></Delete>";
+    assert_eq!(fixture.send(Request::new("POST", "/bucket?delete").body(document)).await.status, 200);
+    let batch = br#"{"keys": ["a", "b"]}"#;
+    assert_eq!(fixture.send(Request::new("POST", "/bucket?batch=exists").body(batch)).await.status, 200);
+    let entries = fixture.audit.0.lock();
+    let claims: Vec<_> = entries.iter().filter_map(|entry| entry.claimed_key.as_deref()).collect();
+    assert_eq!(claims, [ACCESS, "SOMEBODY"]);
+    assert!(entries.iter().all(|entry| entry.claimed_key.is_none() || entry.access_key.is_none()));
+    let of = |operation: &str| entries.iter().find(|entry| entry.operation == operation).unwrap();
+    assert_eq!(of("CopyObject").copy_source.as_deref(), Some("bucket/one"));
+    assert_eq!(of("DeleteObjects").keys, ["one", "gone"]);
+    assert_eq!(of("BatchExists").keys, ["a", "b"]);
 }
 
 /// Some SDKs put into the query what they would otherwise send in headers.

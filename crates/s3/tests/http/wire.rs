@@ -119,6 +119,11 @@ impl Signer {
 
     /// Signs in the query, with the host as the only signed header.
     pub fn presign(&self, request: &mut Request, expires: i64) {
+        self.presign_with_hash(request, expires, "UNSIGNED-PAYLOAD");
+    }
+
+    /// As [`Signer::presign`], for a body with this hash.
+    pub fn presign_with_hash(&self, request: &mut Request, expires: i64, payload: &str) {
         let mut query: Vec<String> =
             request.query.split('&').filter(|q| !q.is_empty()).map(Into::into).collect();
         query.extend([
@@ -134,7 +139,7 @@ impl Signer {
             headers: request.headers.iter().filter(|(name, _)| name == "host").cloned().collect(),
             ..request.clone()
         };
-        let text = self.string_to_sign(&host_only, &query, "host", "UNSIGNED-PAYLOAD");
+        let text = self.string_to_sign(&host_only, &query, "host", payload);
         request.query = format!("{query}&X-Amz-Signature={}", self.signature(&text));
     }
 

@@ -13,7 +13,7 @@ use striate_core::{Layout, Profile, Tier};
 use striate_meta::records;
 use zeroize::Zeroizing;
 
-use super::{AdminService, Body, ok, read};
+use super::{AdminService, Body, changed, ok, read};
 
 impl AdminService {
     pub(super) async fn buckets(
@@ -65,7 +65,8 @@ impl AdminService {
             ..CreateBucket::default()
         };
         let bucket = self.shared.cluster.client().create_bucket(request).await.map_err(Failure::failed)?;
-        Ok(ok(&self.bucket_info(bucket)))
+        let info = self.bucket_info(bucket);
+        Ok(changed(&info.name, &info))
     }
 
     /// Returns the settings of storage classes. Makes the metadata survive as many losses as objects of these classes

@@ -8,7 +8,7 @@ use striate_commands::admin::messages::{KeySummary, MakeKey, NewKey, RotateKey};
 use striate_commands::failure::Failure;
 use striate_s3::{Credentials, KeyInfo};
 
-use super::{AdminService, Body, ok, read};
+use super::{AdminService, Body, changed, ok, read};
 
 impl AdminService {
     pub(super) async fn keys(
@@ -27,7 +27,7 @@ impl AdminService {
                 let wish: MakeKey = read(body).await?;
                 let credentials = keys.create(&wish.description).await.map_err(Failure::failed)?;
                 tracing::info!(access_key = credentials.access_key, "access key created");
-                Ok(ok(&new_key(credentials)))
+                Ok(changed(&credentials.access_key.clone(), &new_key(credentials)))
             }
             (Method::POST, [name, "rotate"]) => {
                 let wish: RotateKey = read(body).await?;

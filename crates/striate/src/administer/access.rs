@@ -2,7 +2,7 @@
 
 use striate_commands::args::AccessArgs;
 use striate_commands::failure::{Failure, Outcome};
-use striate_commands::operate::report::printable;
+use striate_commands::output::printable;
 use striate_runtime::Runtime;
 
 use super::site::connect;

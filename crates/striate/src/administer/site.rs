@@ -3,7 +3,7 @@
 use bytesize::ByteSize;
 use striate_commands::args::{ControlTarget, SiteCommand};
 use striate_commands::failure::{Failure, Outcome};
-use striate_commands::operate::report::printable;
+use striate_commands::output::printable;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 

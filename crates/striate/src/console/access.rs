@@ -5,12 +5,13 @@
 //! - a request that sends the metrics token, or a token obtained by signing in, as `Authorization: Bearer …`;
 //! - a program on the server's own machine, without a token, if it addresses `localhost` or a loopback address itself:
 //!   the peer's address is a loopback address, the `Host` header names one too (this stops a web page that pointed its
-//!   own name to 127.0.0.1), and no proxy has added a header.
+//!   own name to 127.0.0.1), no proxy has added a header, and it is not HTTP/1.0, which nginx sends by default without
+//!   such a header.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use http::{Request, header};
+use http::{Request, Version, header};
 use parking_lot::Mutex;
 use striate_runtime::{Instant, Runtime};
 use subtle::ConstantTimeEq;
@@ -27,7 +28,14 @@ const PROXY_HEADERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "
 pub struct Access {
     runtime: Runtime,
     metrics_token: Option<Zeroizing<String>>,
-    sessions: Mutex<Vec<(Zeroizing<String>, Instant)>>,
+    sessions: Mutex<Vec<Session>>,
+}
+
+/// A sign-in that has not ended.
+struct Session {
+    token: Zeroizing<String>,
+    access_key: String,
+    until: Instant,
 }
 
 /// Compares in constant time, so that the duration does not reveal where two secrets differ.
@@ -41,12 +49,26 @@ impl Access {
         Self { runtime, metrics_token, sessions: Mutex::default() }
     }
 
-    /// Returns true if the request may read.
+    /// Returns true if the request may read. A header of another kind of authorisation is for a proxy in front, so such
+    /// a request did not come from a program on this machine.
     pub fn allows<B>(&self, request: &Request<B>, peer: SocketAddr) -> bool {
         match bearer(request) {
             Some(token) => self.knows(token),
-            None => is_local(request, peer),
+            None => !request.headers().contains_key(header::AUTHORIZATION) && is_local(request, peer),
         }
+    }
+
+    /// Returns the access key whose sign-in the request uses, if it uses one.
+    pub fn key_of_session<B>(&self, request: &Request<B>) -> Option<String> {
+        let token = bearer(request)?;
+        let sessions = self.sessions.lock();
+        let used = sessions.iter().find(|session| equal(&session.token, token));
+        used.map(|session| session.access_key.clone())
+    }
+
+    /// Ends the sessions of an access key that is no longer accepted.
+    pub fn end_sessions(&self, access_key: &str) {
+        self.sessions.lock().retain(|session| session.access_key != access_key);
     }
 
     /// Returns true if the sender has signed in, and so may also read object names.
@@ -62,12 +84,12 @@ impl Access {
     fn has_session(&self, token: &str) -> bool {
         let now = self.runtime.now();
         let mut sessions = self.sessions.lock();
-        sessions.retain(|(_, until)| now < *until);
-        sessions.iter().fold(false, |found, (session_token, _)| found | equal(session_token, token))
+        sessions.retain(|session| now < session.until);
+        sessions.iter().fold(false, |found, session| found | equal(&session.token, token))
     }
 
-    /// Creates a token for a user who has signed in.
-    pub fn new_session(&self, runtime: &Runtime) -> Zeroizing<String> {
+    /// Creates a token for a user who has signed in with this access key.
+    pub fn new_session(&self, runtime: &Runtime, access_key: &str) -> Zeroizing<String> {
         let mut bytes = Zeroizing::new([0; 32]);
         runtime.fill_secret(&mut bytes[..]);
         let token = Zeroizing::new(hex::encode(bytes.as_slice()));
@@ -75,7 +97,8 @@ impl Access {
         if sessions.len() >= SESSIONS {
             sessions.remove(0);
         }
-        sessions.push((token.clone(), self.runtime.now() + SESSION));
+        let (access_key, until) = (access_key.to_owned(), self.runtime.now() + SESSION);
+        sessions.push(Session { token: token.clone(), access_key, until });
         token
     }
 }
@@ -87,7 +110,8 @@ fn bearer<B>(request: &Request<B>) -> Option<&str> {
 
 fn is_local<B>(request: &Request<B>, peer: SocketAddr) -> bool {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let is_proxied = PROXY_HEADERS.iter().any(|name| request.headers().contains_key(*name));
+    let is_proxied = request.version() < Version::HTTP_11
+        || PROXY_HEADERS.iter().any(|name| request.headers().contains_key(*name));
     peer.ip().to_canonical().is_loopback() && names_loopback(host) && !is_proxied
 }
 
@@ -124,15 +148,29 @@ mod tests {
         assert!(!allows(&[("host", "evil.example:9001")], local));
         assert!(!allows(&[("host", "localhost"), ("x-forwarded-for", "1.2.3.4")], local));
         assert!(!allows(&[], local));
+        let mut of_nginx = request(&[("host", "127.0.0.1:9001"), ("connection", "close")]);
+        *of_nginx.version_mut() = Version::HTTP_10;
+        assert!(!access.allows(&of_nginx, local));
         assert!(allows(&[("authorization", "Bearer token")], remote));
         assert!(!allows(&[("authorization", "Bearer tokem")], remote));
         assert!(!allows(&[("authorization", "Bearer tokem"), ("host", "localhost")], local));
-        let session = access.new_session(&runtime);
+        assert!(
+            !allows(&[("authorization", "Basic YTpi"), ("host", "localhost")], local),
+            "a proxy's password"
+        );
+        let session = access.new_session(&runtime, "key");
         let bearer = format!("Bearer {}", session.as_str());
         assert!(allows(&[("authorization", &bearer)], remote));
         assert!(access.is_signed_in(&request(&[("authorization", &bearer)])));
         assert!(!access.is_signed_in(&request(&[("authorization", "Bearer token")])), "it reads numbers");
         assert!(!access.is_signed_in(&request(&[("host", "localhost:9001")])));
+        access.end_sessions("another");
+        assert!(allows(&[("authorization", &bearer)], remote));
+        access.end_sessions("key");
+        assert!(!allows(&[("authorization", &bearer)], remote), "its key was revoked");
+        let session = access.new_session(&runtime, "key");
+        let bearer = format!("Bearer {}", session.as_str());
+        assert_eq!(access.key_of_session(&request(&[("authorization", &bearer)])).as_deref(), Some("key"));
         runtime.sleep(SESSION).await;
         assert!(!allows(&[("authorization", &bearer)], remote));
         assert!(!access.is_signed_in(&request(&[("authorization", &bearer)])));

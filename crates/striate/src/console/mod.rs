@@ -12,6 +12,7 @@
 //! no bytes is cut off. Answers that cost work wait for one of a few places; health checks need none.
 
 mod access;
+mod sign_ins;
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -34,6 +35,9 @@ use zeroize::Zeroizing;
 
 pub use access::Access;
 
+use sign_ins::{Verdict, WrongSignIns};
+
+use crate::audit_log::{AuditLog, CommandEntry};
 use crate::metrics::{Figures, Metrics};
 use crate::start::cluster::Cluster;
 
@@ -48,6 +52,8 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 const MAX_REQUEST_BYTES: usize = 4 << 10;
 /// Maximum size of a request head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
+/// Maximum length of a claimed access key in logs, in characters.
+const MAX_SHOWN_KEY: usize = 128;
 /// Timeout for a complete request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout for the head of a request; also how long an idle connection is kept.
@@ -65,6 +71,8 @@ struct Shared {
     cluster: Cluster,
     metrics: Arc<Metrics>,
     access: Access,
+    wrong_sign_ins: WrongSignIns,
+    audit: Option<Arc<AuditLog>>,
     endpoint: String,
     admission: Admission,
     working: Semaphore,
@@ -90,15 +98,19 @@ struct SignIn {
 
 impl Console {
     /// Creates the console of `cluster`, whose S3 endpoint is `endpoint`, and which admits connections within `limits`.
+    /// Sign-ins are recorded in `audit`.
     pub fn new(
         cluster: Cluster,
         metrics: Arc<Metrics>,
         access: Access,
+        audit: Option<Arc<AuditLog>>,
         endpoint: String,
         limits: AdmissionLimits,
     ) -> Self {
         let (admission, working) = (Admission::new(limits), Semaphore::new(WORKING));
-        Self { shared: Arc::new(Shared { cluster, metrics, access, endpoint, admission, working }) }
+        let wrong_sign_ins = WrongSignIns::default();
+        let shared = Shared { cluster, metrics, access, wrong_sign_ins, audit, endpoint, admission, working };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Serves until the task is dropped.
@@ -157,10 +169,15 @@ impl Console {
                 self.health(self.shared.cluster.is_serving())
             }
             "/api/sign-in" if request.method() == Method::POST => {
-                let _work = self.begin_work(guest).await;
-                self.sign_in(request).await
+                let work = self.begin_work(guest).await;
+                let answer = self.sign_in(request, peer).await;
+                drop(work);
+                if answer.status() == StatusCode::FORBIDDEN {
+                    self.shared.cluster.runtime().sleep(sign_ins::DELAY).await;
+                }
+                answer
             }
-            "/api/status" if is_read => match self.shared.access.allows(&request, peer) {
+            "/api/status" if is_read => match self.allows(&request, peer).await {
                 true => {
                     let _work = self.begin_work(guest).await;
                     let mut status = self.shared.cluster.status(&self.shared.endpoint).await;
@@ -172,15 +189,13 @@ impl Console {
                 }
                 false => refused(),
             },
-            "/metrics" | "/minio/v2/metrics/cluster" if is_read => {
-                match self.shared.access.allows(&request, peer) {
-                    true => {
-                        let _work = self.begin_work(guest).await;
-                        self.metrics().await
-                    }
-                    false => refused(),
+            "/metrics" | "/minio/v2/metrics/cluster" if is_read => match self.allows(&request, peer).await {
+                true => {
+                    let _work = self.begin_work(guest).await;
+                    self.metrics().await
                 }
-            }
+                false => refused(),
+            },
             _ => plain(StatusCode::NOT_FOUND, "there is nothing here\n"),
         }
     }
@@ -217,7 +232,39 @@ impl Console {
         }
     }
 
-    async fn sign_in(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    /// Returns true if the request may read numbers. A sign-in counts no longer than its key is accepted.
+    async fn allows(&self, request: &Request<Incoming>, peer: SocketAddr) -> bool {
+        let access = &self.shared.access;
+        if let Some(access_key) = access.key_of_session(request)
+            && let Ok(None) = self.shared.cluster.keys().secrets(&access_key).await
+        {
+            access.end_sessions(&access_key);
+        }
+        access.allows(request, peer)
+    }
+
+    /// Records a sign-in: the audit log, and for a refused one the log.
+    fn record_sign_in(&self, peer: SocketAddr, access_key: &str, status: StatusCode) {
+        let key: String = access_key.chars().take(MAX_SHOWN_KEY).collect();
+        let is_right = status == StatusCode::OK;
+        if !is_right {
+            tracing::warn!(%peer, access_key = key, status = status.as_u16(), "a sign-in on the console was refused");
+        }
+        if let Some(audit) = &self.shared.audit {
+            let (access_key, claimed_key) = if is_right { (Some(key), None) } else { (None, Some(key)) };
+            audit.record_command(&CommandEntry {
+                time_unix_ms: self.shared.cluster.runtime().wall_time().as_millis() as u64,
+                operation: "SignIn",
+                remote: Some(peer),
+                access_key,
+                claimed_key,
+                status: status.as_u16(),
+                ..CommandEntry::default()
+            });
+        }
+    }
+
+    async fn sign_in(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES).collect().await;
         let Ok(body) = body.map(|body| body.to_bytes()) else {
             return plain(StatusCode::BAD_REQUEST, "the request is too long or incomplete\n");
@@ -226,13 +273,23 @@ impl Console {
             return plain(StatusCode::BAD_REQUEST, "write {\"access_key\": …, \"secret\": …}\n");
         };
         let secret = Zeroizing::new(wish.secret);
+        let runtime = self.shared.cluster.runtime();
+        if let Verdict::Refused { first } = self.shared.wrong_sign_ins.admit(peer.ip(), runtime.now()) {
+            if first {
+                self.record_sign_in(peer, &wish.access_key, StatusCode::TOO_MANY_REQUESTS);
+            }
+            return plain(StatusCode::TOO_MANY_REQUESTS, "too many wrong sign-ins; try again in a minute\n");
+        }
         let stored_secrets = self.shared.cluster.keys().secrets(&wish.access_key).await;
         let is_right =
             matches!(&stored_secrets, Ok(Some(secrets)) if access::equal(&secrets.current, &secret));
         if !is_right {
+            self.shared.wrong_sign_ins.add(peer.ip(), runtime.now());
+            self.record_sign_in(peer, &wish.access_key, StatusCode::FORBIDDEN);
             return plain(StatusCode::FORBIDDEN, "access key or secret is wrong\n");
         }
-        let token = self.shared.access.new_session(self.shared.cluster.runtime());
+        self.record_sign_in(peer, &wish.access_key, StatusCode::OK);
+        let token = self.shared.access.new_session(runtime, &wish.access_key);
         let text = serde_json::json!({ "token": token.as_str() }).to_string();
         with_type(StatusCode::OK, "application/json", text)
     }

@@ -50,7 +50,7 @@ impl Store {
         let cluster = Cluster::open(Runtime::real(), plan, settings).await.unwrap().cluster;
         let (sender, stopping) = tokio::sync::watch::channel(false);
         let service =
-            AdminService::new(cluster.clone(), String::new(), String::new(), Arc::default(), stopping);
+            AdminService::new(cluster.clone(), String::new(), String::new(), None, Arc::default(), stopping);
         let socket = root.path().join("admin.sock");
         service.serve_socket(&socket);
         let args = AdminArgs { dir: None, admin_socket: Some(socket) };

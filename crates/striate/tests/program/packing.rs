@@ -269,7 +269,7 @@ async fn a_gateway_packs_by_hand_and_shows_what_the_leader_says() {
     }
     let (_stop, stopping) = watch::channel(false);
     let service =
-        AdminService::new(gateway.clone(), String::new(), String::new(), Default::default(), stopping);
+        AdminService::new(gateway.clone(), String::new(), String::new(), None, Default::default(), stopping);
     let socket = cluster.path("admin.sock");
     service.serve_socket(&socket);
     let args = AdminArgs { dir: None, admin_socket: Some(socket) };

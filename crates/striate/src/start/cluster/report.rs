@@ -229,7 +229,8 @@ impl Cluster {
         let mut warnings = Vec::new();
         for site in sites.iter().filter(|site| site.state != "ok") {
             let reason = site.reason.as_deref().unwrap_or_default();
-            warnings.push(format!("site {} on {} is {}: {reason}", site.site, site.address, site.state));
+            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            warnings.push(format!("site {} on {} is {}{reason}", site.site, site.address, site.state));
         }
         let is_full = |site: &&SiteState| {
             let Capacity { total_bytes, free_bytes, .. } = site.capacity;
