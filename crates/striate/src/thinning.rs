@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use striate_runtime::Runtime;
 use tracing::callsite::Identifier;
 use tracing::level_filters::LevelFilter;
-use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Filter};
 
@@ -85,11 +84,8 @@ impl<S: Subscriber> Filter<S> for Thinning {
         true
     }
 
-    // These two leave it to the filter of levels which lines cost nothing.
-    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::always()
-    }
-
+    // Levels are chosen by the filter beside it. It must not answer `always` for a place in advance: lines of which every
+    // filter said so begin no pass of filters, and cannot be left out one by one.
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::TRACE)
     }
