@@ -7,7 +7,7 @@ use striate_core::Profile;
 use striate_meta::{MetaStore, Transaction};
 use striate_runtime::Runtime;
 use striate_site::Site;
-use striate_stripe::{BlocksRead, Span, StoredBytes, Stripes};
+use striate_stripe::{BlocksRead, Payer, Span, StoredBytes, Stripes};
 use tracing::Instrument;
 
 use crate::error::ClientError;
@@ -19,12 +19,13 @@ pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Inner {
     pub(crate) runtime: Runtime,
     pub(crate) meta: Arc<dyn MetaStore>,
     pub(crate) stripes: Stripes,
-    pub(crate) options: ClientOptions,
-    pub(crate) default_profile: RwLock<Profile>,
+    pub(crate) options: Arc<ClientOptions>,
+    pub(crate) default_profile: Arc<RwLock<Profile>>,
 }
 
 impl Client {
@@ -40,9 +41,15 @@ impl Client {
     ) -> Result<Self, ClientError> {
         let of_stripes = options.stripes.clone();
         let stripes = Stripes::open(runtime.clone(), meta.clone(), sites, of_stripes).await?;
-        let default_profile = RwLock::new(options.profile);
-        let inner = Inner { runtime, meta, stripes, options, default_profile };
+        let default_profile = Arc::new(RwLock::new(options.profile));
+        let inner = Inner { runtime, meta, stripes, options: Arc::new(options), default_profile };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns a handle whose memory for bodies `payer` takes ([`striate_stripe::ByteBudget`]).
+    pub fn paid_by(&self, payer: Payer) -> Self {
+        let stripes = self.inner.stripes.paid_by(payer);
+        Self { inner: Arc::new(Inner { stripes, ..(*self.inner).clone() }) }
     }
 
     /// Runtime of the service.

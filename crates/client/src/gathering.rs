@@ -1,27 +1,25 @@
 //! Gathers the blocks of a put, and accounts for the memory that they hold.
 //!
-//! A put holds what it has received. Its first frames, up to [`UNCOUNTED`], are left to the connection's buffers.
-//! When more arrives, the put takes memory for the whole block, so that two senders never block each other while
-//! holding partial memory. If a sender then stalls, the memory for the part it has not sent is reclaimed
-//! ([`Holder`]), and taken again when it resumes.
+//! A put holds what it has received of a block, and takes memory for more in steps as it arrives
+//! ([`ArrivingBlock`]): 4 KiB at least, then always twice as much. It is not read while it waits for memory, and is
+//! refused when there is none in time, or when its sender is slow and others wait.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Context;
 
 use bytes::Bytes;
-use futures::task::AtomicWaker;
-use parking_lot::Mutex;
-use striate_runtime::{Buffer, BufferPool, Instant, Runtime};
-use striate_stripe::{ByteBudget, Holder, HolderRegistration, Share};
+use striate_runtime::{Buffer, BufferPool, Runtime};
+use striate_stripe::{ArrivingBlock, ByteBudget, Share, StripeError};
 
 use crate::digest::Digests;
 use crate::object::{MAX_PUT_LEN, PutBody};
 use crate::{Client, ClientError};
 
-/// Bytes that a put gathers before it takes memory from the budget.
-const UNCOUNTED: usize = 64 << 10;
+/// Minimum number of bytes for which a put takes memory while more is to come.
+const SMALLEST_STEP: usize = 4 << 10;
+/// Maximum length in bytes of a frame that is copied while more is to come: it may be a small part of the
+/// connection's buffer, and would keep all of it.
+const COPIED: usize = 64 << 10;
 
 /// Frames of a body.
 pub(crate) struct Frames<'a> {
@@ -37,40 +35,9 @@ pub(crate) struct Frames<'a> {
 pub(crate) struct BlockGatherer<'a> {
     budget: &'a ByteBudget,
     runtime: &'a Runtime,
-    /// Shares of the budget for each byte: 2 if the body itself is read from the store.
+    /// Shares of the budget for each byte: 2 if the body itself is read from the store, which never stalls.
     shares: usize,
-    sender: Arc<Sender>,
-    /// Set once the put holds memory.
-    registered: Option<HolderRegistration>,
     block: BlockBuffer,
-    share: Option<Share>,
-}
-
-/// Sender of a put, as the budget sees it.
-#[derive(Default)]
-struct Sender {
-    /// When the wait for the sender began, while its put holds memory for bytes that have not arrived.
-    awaited: Mutex<Option<Instant>>,
-    /// Asks the put to give that memory back.
-    is_asked: AtomicBool,
-    waker: AtomicWaker,
-}
-
-impl Holder for Sender {
-    fn idle_since(&self) -> Option<Instant> {
-        *self.awaited.lock()
-    }
-
-    fn release_if_idle(&self, since: Instant) -> bool {
-        let mut awaited = self.awaited.lock();
-        if awaited.is_none_or(|awaited| awaited > since) {
-            return false;
-        }
-        *awaited = None;
-        self.is_asked.store(true, Ordering::Release);
-        self.waker.wake();
-        true
-    }
 }
 
 impl<'a> Frames<'a> {
@@ -94,11 +61,11 @@ impl<'a> Frames<'a> {
     }
 
     /// Returns the next frame, counted and digested; `None` at the body's end. `while_waiting` is called while the
-    /// frame has not arrived.
+    /// frame has not arrived, and may end the wait.
     async fn next(
         &mut self,
         digests: &mut Digests,
-        while_waiting: impl FnMut(&Context<'_>) + Send,
+        while_waiting: impl FnMut(&Context<'_>) -> Result<(), StripeError> + Send,
     ) -> Result<Option<Bytes>, ClientError> {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
@@ -106,7 +73,7 @@ impl<'a> Frames<'a> {
         if self.ended {
             return Ok(None);
         }
-        let Some(frame) = polled(self.body.next(), while_waiting).await else {
+        let Some(frame) = polled(self.body.next(), while_waiting).await? else {
             self.ended = true;
             return match self.content_len {
                 Some(expected) if expected != self.received => {
@@ -128,116 +95,110 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Awaits `future`, calling `while_waiting` whenever it is not ready.
-async fn polled<T>(future: impl Future<Output = T> + Send, mut while_waiting: impl FnMut(&Context<'_>)) -> T {
+/// Awaits `future`, calling `while_waiting` whenever it is not ready. An error of that ends the wait.
+async fn polled<T>(
+    future: impl Future<Output = T> + Send,
+    mut while_waiting: impl FnMut(&Context<'_>) -> Result<(), StripeError>,
+) -> Result<T, StripeError> {
     let mut future = pin!(future);
-    std::future::poll_fn(|cx| {
-        let polled = future.as_mut().poll(cx);
-        if polled.is_pending() {
-            while_waiting(cx);
-        }
-        polled
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        std::task::Poll::Ready(value) => std::task::Poll::Ready(Ok(value)),
+        std::task::Poll::Pending => match while_waiting(cx) {
+            Ok(()) => std::task::Poll::Pending,
+            Err(error) => std::task::Poll::Ready(Err(error)),
+        },
     })
     .await
 }
 
+/// Returns the number of bytes for which a put takes memory when it has `len` of a block of at most `room` bytes.
+fn step(len: usize, room: usize) -> usize {
+    len.next_power_of_two().max(SMALLEST_STEP).min(room)
+}
+
 impl<'a> BlockGatherer<'a> {
     pub(crate) fn new(client: &'a Client, shares: usize) -> Self {
-        Self {
-            budget: client.inner.stripes.budget(),
-            runtime: &client.inner.runtime,
-            shares,
-            sender: Arc::default(),
-            registered: None,
-            block: BlockBuffer::Nothing,
-            share: None,
-        }
+        let (budget, runtime) = (client.inner.stripes.budget(), &client.inner.runtime);
+        Self { budget, runtime, shares, block: BlockBuffer::Nothing }
     }
 
     /// Returns the next block with its memory: `room` bytes, fewer at the end, `None` after it. A block within one
-    /// frame is a slice of it; others are copied together once.
+    /// frame is a slice of it; others are copied together.
     ///
     /// # Errors
-    /// Errors of the body; [`ClientError::Overloaded`] when no memory becomes free in time.
+    /// Errors of the body; [`ClientError::Overloaded`] when no memory becomes free in time, or when the sender is
+    /// slow and others wait for memory.
     pub(crate) async fn next_block(
         &mut self,
         frames: &mut Frames<'_>,
         room: usize,
         digests: &mut Digests,
     ) -> Result<Option<(Bytes, Share)>, ClientError> {
-        // A body read from the store takes its own memory before the store's.
         if self.shares > 1 {
-            self.take(room).await?;
+            // A body read from the store takes its own memory before the store's.
+            let mut share = self.budget.acquire(room * self.shares).await?;
+            let block = self.gather(frames, room, digests, None).await?;
+            share.shrink_to(block.as_ref().map_or(0, Bytes::len) * self.shares);
+            return Ok(block.map(|block| (block, share)));
         }
+        let mut memory = self.budget.begin_arrival();
+        let block = self.gather(frames, room, digests, Some(&mut memory)).await?;
+        Ok(block.map(|block| {
+            let share = memory.complete(block.len());
+            (block, share)
+        }))
+    }
+
+    /// Gathers the next block. `memory` is that of a body that arrives from a sender.
+    async fn gather(
+        &mut self,
+        frames: &mut Frames<'_>,
+        room: usize,
+        digests: &mut Digests,
+        mut memory: Option<&mut ArrivingBlock>,
+    ) -> Result<Option<Bytes>, ClientError> {
         while self.block.len() < room {
-            let Some(mut frame) = self.next_frame(frames, digests).await? else { break };
+            let Some(mut frame) = self.next_frame(frames, digests, memory.as_deref_mut()).await? else {
+                break;
+            };
             let part = frame.split_to(frame.len().min(room - self.block.len()));
             frames.rest = frame;
-            if self.block.len() + part.len() > UNCOUNTED {
-                self.take(room).await?;
-            }
+            let len = self.block.len() + part.len();
+            let is_whole = len == room || (frames.ended && frames.rest.is_empty());
+            let capacity = match &mut memory {
+                Some(memory) if len > memory.held() => {
+                    let capacity = if is_whole { len } else { step(len, room) };
+                    memory.grow(capacity).await?;
+                    capacity
+                }
+                Some(_) => step(len, room),
+                None => room,
+            };
             let block = std::mem::replace(&mut self.block, BlockBuffer::Nothing);
-            self.block = block.append(part, room, self.runtime.buffers());
+            self.block = block.append(part, capacity, is_whole, self.runtime.buffers());
         }
         // With all announced bytes here, the end is confirmed before the block is written.
         if frames.rest.is_empty() && frames.content_len == Some(frames.received) && !frames.ended {
-            while let Some(frame) = self.next_frame(frames, digests).await? {
+            while let Some(frame) = self.next_frame(frames, digests, memory.as_deref_mut()).await? {
                 debug_assert!(frame.is_empty(), "more bytes than announced are an error");
             }
         }
         let block = std::mem::replace(&mut self.block, BlockBuffer::Nothing).into_bytes();
-        let Some(block) = block else { return Ok(None) };
-        self.take(block.len()).await?;
-        Ok(self.share.take().map(|share| (block, share)))
+        Ok(block)
     }
 
-    /// Returns the next frame. While it is awaited, the memory for missing bytes can be reclaimed.
+    /// Returns the next frame. While it is awaited, the put holds memory at the mercy of its sender.
     async fn next_frame(
         &mut self,
         frames: &mut Frames<'_>,
         digests: &mut Digests,
+        memory: Option<&mut ArrivingBlock>,
     ) -> Result<Option<Bytes>, ClientError> {
-        let Self { sender, block, share, shares, runtime, .. } = self;
-        // A body read from the store does not stall.
-        let surplus = share.as_ref().is_some_and(|share| share.len() > block.len()) && *shares == 1;
-        if !surplus {
-            return frames.next(digests, |_| ()).await;
-        }
-        let mut is_awaited = false;
-        let frame = frames.next(digests, |cx| {
-            sender.waker.register(cx.waker());
-            if sender.is_asked.swap(false, Ordering::AcqRel) {
-                block.compact();
-                if let Some(share) = share {
-                    share.shrink_to(block.len());
-                }
-            } else if !is_awaited {
-                is_awaited = true;
-                *sender.awaited.lock() = Some(runtime.now());
-            }
-        });
-        let frame = frame.await;
-        if is_awaited {
-            *sender.awaited.lock() = None;
-            sender.is_asked.store(false, Ordering::Release);
-        }
+        let Some(memory) = memory else { return frames.next(digests, |_| Ok(())).await };
+        let arrived = self.block.len();
+        let frame = frames.next(digests, |cx| memory.await_more(arrived, cx)).await;
+        memory.end_wait();
         frame
-    }
-
-    /// Adjusts the share to a block of `len` bytes.
-    async fn take(&mut self, len: usize) -> Result<(), ClientError> {
-        let (len, held) = (len * self.shares, self.share.as_ref().map_or(0, Share::len));
-        // More than the whole budget counts as the whole budget.
-        let len = len.min(self.budget.total());
-        match &mut self.share {
-            Some(share) if held >= len => share.shrink_to(len),
-            Some(share) => share.merge(self.budget.acquire(len - held).await?),
-            None => self.share = Some(self.budget.acquire(len).await?),
-        }
-        if self.registered.is_none() && len > UNCOUNTED {
-            self.registered = Some(self.budget.register(self.sender.clone()));
-        }
-        Ok(())
     }
 }
 
@@ -257,30 +218,25 @@ impl BlockBuffer {
         }
     }
 
-    /// Adds a frame to a block of at most `room` bytes. The buffer is small while few bytes have arrived.
-    fn append(self, bytes: Bytes, room: usize, buffers: &BufferPool) -> Self {
+    /// Adds a frame, in a buffer of `capacity` bytes if one is needed. The frame itself is kept if the block is whole
+    /// with it, or if it is long.
+    fn append(self, bytes: Bytes, capacity: usize, is_whole: bool, buffers: &BufferPool) -> Self {
         let (len, end) = (self.len(), self.len() + bytes.len());
         let larger = |gathered: &[u8]| {
-            let mut buffer = buffers.take(if end > UNCOUNTED { room } else { room.min(UNCOUNTED) });
+            let mut buffer = buffers.take(capacity.max(end));
             buffer[..gathered.len()].copy_from_slice(gathered);
             buffer
         };
         let mut buffer = match self {
             gathered if bytes.is_empty() => return gathered,
-            Self::Nothing => return Self::OneFrame(bytes),
+            Self::Nothing if is_whole || bytes.len() > COPIED => return Self::OneFrame(bytes),
+            Self::Nothing => larger(&[]),
             Self::OneFrame(first) => larger(&first),
             Self::Copied { buffer, .. } if buffer.len() < end => larger(&buffer[..len]),
             Self::Copied { buffer, .. } => buffer,
         };
         buffer[len..end].copy_from_slice(&bytes);
         Self::Copied { buffer, len: end }
-    }
-
-    /// Frees the buffer's room for bytes that have not arrived.
-    fn compact(&mut self) {
-        if let Self::Copied { buffer, len } = self {
-            *self = Self::OneFrame(Bytes::copy_from_slice(&buffer[..*len]));
-        }
     }
 
     fn into_bytes(self) -> Option<Bytes> {

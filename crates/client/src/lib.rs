@@ -52,3 +52,4 @@ pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};
 pub use object::*;
 pub use put::{MAX_INLINE_LEN, inline_limit};
 pub use record::check_key;
+pub use striate_stripe::Payer;

@@ -20,9 +20,9 @@ use s3s::stream::{ByteStream, RemainingLength};
 use sha2::{Digest, Sha256};
 use striate_runtime::Runtime;
 use subtle::ConstantTimeEq;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::auth::{ChunkDecoder, ChunkError, Payload};
+use crate::documents::Hold;
 use crate::peers::{InFlight, Peer, PeerWait};
 use crate::refusal::Refusal;
 use crate::trace::Trace;
@@ -348,7 +348,7 @@ pub(crate) struct AnswerBody {
 
 /// What a request holds until its response has ended: memory for its document or for a form's fields, and its place
 /// among its key's requests.
-pub(crate) type RequestPermits = (Option<OwnedSemaphorePermit>, Option<InFlight>);
+pub(crate) type RequestPermits = (Option<Hold>, Option<InFlight>);
 
 impl AnswerBody {
     pub fn new(inner: s3s::Body, trace: Arc<Trace>, peer: Arc<Peer>, held: RequestPermits) -> Self {

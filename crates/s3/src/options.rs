@@ -23,8 +23,8 @@ pub struct GatewayOptions {
 /// Limits and timeouts of the HTTP front.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Maximum number of connections. When all are in use, an idle one is closed to make room for the next; if none is
-    /// idle, the next gets a 503 and is closed.
+    /// Maximum number of connections. When all are in use, one whose sender has signed nothing, or an idle one, is closed
+    /// to make room for the next; if there is none, the next gets a 503 and is closed.
     pub connections: usize,
     /// Maximum number of connections, and so of requests in flight, of one address (for IPv6: one network of 64 bits).
     /// One more closes an idle one of that address; if none is idle, it gets a 503 and is closed.
@@ -82,7 +82,7 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
             min_rate: 8 << 10,
-            rate_window: Duration::from_secs(30),
+            rate_window: Duration::from_secs(300),
             pressed_window: Duration::from_secs(15),
             unsent_bytes: 256 << 20,
             xml_bytes: 4 << 20,

@@ -210,10 +210,19 @@ impl<S: Socket + Unpin> Read for Wire<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+        // SAFETY: a buffer for reading only gains initialised bytes.
+        let mut unfilled = ReadBuf::uninit(unsafe { buf.as_mut() });
+        let read = Pin::new(&mut self.inner).poll_read(cx, unfilled.unfilled());
+        let len = unfilled.filled().len();
+        // SAFETY: the socket has filled them.
+        unsafe { buf.advance(len) };
+        match read {
             Poll::Pending if self.peer.await_request(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(Ok(())) if !self.peer.receive_head(len) => {
+                Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()))
+            }
             read => read,
         }
     }

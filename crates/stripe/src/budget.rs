@@ -1,42 +1,45 @@
 //! Budget for the bytes of bodies in memory, over all requests of a process (I12).
 //!
-//! A put takes a share for the block being gathered once more than a frame of it has arrived. Each block being
-//! written holds its own share until its chunks are durable. A get holds a share for the block being sent, and
-//! takes more for reading ahead only while no request waits.
+//! A put holds what has arrived of the block being gathered ([`ArrivingBlock`](crate::ArrivingBlock)). Each block
+//! being written holds its own share until its chunks are durable. A get holds a share for the block being sent, and
+//! takes more for reading ahead only while no request waits. [`crate::ledger`] decides who is served and who is cut.
 //!
-//! A holder whose peer is idle gives its memory back ([`crate::holders`]): when a request has to wait, and when
+//! A holder whose receiver is idle gives its memory back ([`crate::holders`]): when a request has to wait, and when
 //! the gateway sweeps. So a share follows what the peer takes, and a waiter waits for work that finishes
-//! without it. A cycle of puts that wait for what they gave back is possible; the deadline breaks it:
-//! [`ByteBudget::acquire`] waits for [`StripeOptions::memory_wait`](crate::StripeOptions::memory_wait) at most.
-//! Upkeep, and responses whose head is already sent, wait without a deadline ([`ByteBudget::wait`]).
+//! without it. [`ByteBudget::acquire`] waits for [`StripeOptions::memory_wait`](crate::StripeOptions::memory_wait) at
+//! most. Upkeep, and responses whose head is already sent, wait without a deadline ([`ByteBudget::wait`]).
 
-use std::pin::pin;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use striate_runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
+use striate_runtime::{Instant, Runtime};
+use tokio::sync::oneshot;
 
+use crate::arriving::CutSignal;
 use crate::error::StripeError;
 use crate::holders::{Holder, HolderRegistration, Holders};
+use crate::ledger::{Ledger, Payer, Want};
 
-/// Interval at which waiters reclaim memory from idle peers.
+/// Interval at which waiters reclaim memory from idle and slow peers.
 const RELIEF_EVERY: Duration = Duration::from_millis(100);
-/// Idle time of a peer after which waiters reclaim its memory.
+/// Idle time of a receiver after which waiters reclaim its memory.
 const IDLE: Duration = Duration::from_millis(100);
 /// Idle peers may pin one part in this many of the budget before new reads start small.
 const PINNED_SHARE: usize = 8;
 
-/// A bounded number of bytes. Cheap to clone.
+/// A bounded number of bytes, as one payer sees it. Cheap to clone.
 #[derive(Clone)]
 pub struct ByteBudget {
     inner: Arc<Inner>,
+    payer: Payer,
 }
 
 struct Inner {
     runtime: Runtime,
-    bytes: Arc<Semaphore>,
+    queue: Mutex<Queue>,
     total: usize,
     patience: Duration,
     holders: Holders,
@@ -46,6 +49,15 @@ struct Inner {
     waited: AtomicU64,
     refused: AtomicU64,
     released: AtomicU64,
+    cut: AtomicU64,
+}
+
+struct Queue {
+    ledger: Ledger,
+    /// Those who wait, by ticket.
+    waiters: BTreeMap<u64, oneshot::Sender<()>>,
+    /// The puts whose blocks arrive.
+    arrivals: BTreeMap<u64, Arc<CutSignal>>,
 }
 
 /// Snapshot of a budget, for metrics.
@@ -65,12 +77,15 @@ pub struct BudgetView {
     pub refused: u64,
     /// Times that memory was reclaimed from an idle peer.
     pub released: u64,
+    /// Uploads that were ended because their senders were slow while others waited.
+    pub cut: u64,
 }
 
 /// Bytes taken from the budget; returned on drop.
-#[derive(Debug)]
 pub struct Share {
-    permit: OwnedSemaphorePermit,
+    budget: Arc<Inner>,
+    payer: Payer,
+    len: usize,
 }
 
 /// A share that counts as pinned: its bytes were handed on to a peer that does not take them.
@@ -79,13 +94,19 @@ pub struct PinnedShare {
     budget: Arc<Inner>,
 }
 
-/// Counts one waiter until dropped.
-struct WaiterCount<'a>(&'a Inner);
+/// A place in the queue until dropped.
+struct Place<'a> {
+    inner: &'a Inner,
+    ticket: u64,
+    want: Want,
+    /// Whether the waiter has received what it waited for.
+    is_served: bool,
+}
 
 impl Share {
     /// Size of the share in bytes.
     pub fn len(&self) -> usize {
-        self.permit.num_permits()
+        self.len
     }
 
     /// Returns true for a share of no bytes.
@@ -95,13 +116,83 @@ impl Share {
 
     /// Returns everything beyond `len` bytes to the budget.
     pub fn shrink_to(&mut self, len: usize) {
-        let more = self.len().saturating_sub(len);
-        drop(self.permit.split(more));
+        let more = self.len.saturating_sub(len);
+        self.len -= more;
+        self.budget.give_back(self.payer, more);
     }
 
     /// Adds another share.
-    pub fn merge(&mut self, other: Self) {
-        self.permit.merge(other.permit);
+    pub fn merge(&mut self, mut other: Self) {
+        let len = std::mem::take(&mut other.len);
+        if other.payer != self.payer {
+            self.budget.queue.lock().ledger.transfer(other.payer, self.payer, len);
+        }
+        self.len += len;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.give_back(self.payer, self.len);
+    }
+}
+
+impl std::fmt::Debug for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Share").field("payer", &self.payer).field("len", &self.len).finish()
+    }
+}
+
+impl Inner {
+    fn give_back(&self, payer: Payer, len: usize) {
+        if len > 0 {
+            self.change(|ledger| ledger.give_back(payer, len));
+        }
+    }
+
+    /// Changes the ledger, and serves those who can be served then.
+    fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
+        let now = self.runtime.now();
+        let mut queue = self.queue.lock();
+        let changed = change(&mut queue.ledger);
+        queue.serve(now);
+        changed
+    }
+
+    /// Cuts slow senders that are in the way of one that waits.
+    fn cut_for(&self, ticket: u64) {
+        let now = self.runtime.now();
+        let mut queue = self.queue.lock();
+        let numbers = queue.ledger.cut_for(ticket, now);
+        if numbers.is_empty() {
+            return;
+        }
+        self.cut.fetch_add(numbers.len() as u64, Ordering::Relaxed);
+        let cut: Vec<_> = numbers.iter().filter_map(|number| queue.arrivals.get(number).cloned()).collect();
+        // Those among them that waited for memory wait no more.
+        let Queue { ledger, waiters, .. } = &mut *queue;
+        waiters.retain(|ticket, _| ledger.is_waiting(*ticket));
+        queue.serve(now);
+        drop(queue);
+        cut.iter().for_each(|signal| signal.cut());
+    }
+}
+
+impl Queue {
+    /// Serves a request at once if those that wait lack something else.
+    fn serve_now(&mut self, want: Want, now: Instant) -> bool {
+        let ticket = self.ledger.enter(want);
+        self.serve(now);
+        !self.ledger.leave(ticket)
+    }
+
+    fn serve(&mut self, now: Instant) {
+        while let Some(ticket) = self.ledger.serve(now) {
+            // A waiter that is gone gives the bytes back itself.
+            if let Some(waiter) = self.waiters.remove(&ticket) {
+                let _ = waiter.send(());
+            }
+        }
     }
 }
 
@@ -109,9 +200,10 @@ impl ByteBudget {
     /// Creates a budget of `total` bytes, at least one. [`ByteBudget::acquire`] waits for `patience` at most.
     pub fn new(runtime: Runtime, total: usize, patience: Duration) -> Self {
         let total = total.clamp(1, u32::MAX as usize);
+        let queue = Queue { ledger: Ledger::new(total), waiters: BTreeMap::new(), arrivals: BTreeMap::new() };
         let inner = Inner {
             runtime,
-            bytes: Arc::new(Semaphore::new(total)),
+            queue: Mutex::new(queue),
             total,
             patience,
             holders: Holders::default(),
@@ -120,20 +212,63 @@ impl ByteBudget {
             waited: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), payer: Payer::STORE }
     }
 
-    /// Takes `len` bytes, waiting for a limited time. More than the whole budget counts as the whole budget.
+    /// Returns the same budget, for memory that `payer` takes.
+    pub fn paid_by(&self, payer: Payer) -> Self {
+        Self { inner: Arc::clone(&self.inner), payer }
+    }
+
+    pub(crate) fn payer(&self) -> Payer {
+        self.payer
+    }
+
+    /// Takes `len` bytes, waiting for a limited time. More than the payer's limit counts as the limit.
     ///
     /// # Errors
     /// [`StripeError::Overloaded`] when they are not free in time.
     pub async fn acquire(&self, len: usize) -> Result<Share, StripeError> {
-        if let Some(share) = self.try_acquire(len) {
-            return Ok(share);
-        }
-        match self.inner.runtime.timeout(self.inner.patience, self.wait(len)).await {
-            Ok(share) => Ok(share),
+        let want = self.want(len);
+        self.obtain_in_time(want).await?;
+        Ok(self.share(want.len))
+    }
+
+    /// Takes `len` bytes, waiting as long as necessary. More than the payer's limit counts as the limit.
+    pub async fn wait(&self, len: usize) -> Share {
+        let want = self.want(len);
+        // Only an arrival can be cut.
+        let _ = self.obtain(want).await;
+        self.share(want.len)
+    }
+
+    /// Takes `len` bytes if they are free now and nobody waits for them.
+    pub fn try_acquire(&self, len: usize) -> Option<Share> {
+        let (want, now) = (self.want(len), self.inner.runtime.now());
+        let mut queue = self.inner.queue.lock();
+        let is_taken =
+            queue.ledger.take(want, now) || (!queue.ledger.is_short(now) && queue.serve_now(want, now));
+        drop(queue);
+        is_taken.then(|| self.share(want.len))
+    }
+
+    fn want(&self, len: usize) -> Want {
+        Want { payer: self.payer, len: self.clamped(len), arrival: None }
+    }
+
+    fn share(&self, len: usize) -> Share {
+        Share { budget: Arc::clone(&self.inner), payer: self.payer, len }
+    }
+
+    /// Takes what is wanted, waiting for a limited time.
+    ///
+    /// # Errors
+    /// [`StripeError::Overloaded`] when it is not free in time, or the arrival is cut.
+    pub(crate) async fn obtain_in_time(&self, want: Want) -> Result<(), StripeError> {
+        match self.inner.runtime.timeout(self.inner.patience, self.obtain(want)).await {
+            Ok(obtained) => obtained,
             Err(_) => {
                 self.inner.refused.fetch_add(1, Ordering::Relaxed);
                 Err(StripeError::Overloaded)
@@ -141,31 +276,50 @@ impl ByteBudget {
         }
     }
 
-    /// Takes `len` bytes, waiting as long as necessary. More than the whole budget counts as the whole budget.
-    pub async fn wait(&self, len: usize) -> Share {
-        let mut acquiring = pin!(Arc::clone(&self.inner.bytes).acquire_many_owned(self.clamped(len)));
-        if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
-            return Share { permit: permit.expect("the semaphore is never closed") };
+    /// Takes what is wanted, waiting as long as necessary.
+    ///
+    /// # Errors
+    /// [`StripeError::Overloaded`] when the arrival is cut.
+    async fn obtain(&self, want: Want) -> Result<(), StripeError> {
+        let inner = &*self.inner;
+        let (mut place, mut served) = {
+            let now = inner.runtime.now();
+            let mut queue = inner.queue.lock();
+            if queue.ledger.take(want, now) {
+                return Ok(());
+            }
+            let (waiter, served) = oneshot::channel();
+            let ticket = queue.ledger.enter(want);
+            queue.waiters.insert(ticket, waiter);
+            queue.serve(now);
+            drop(queue);
+            inner.waiting.fetch_add(1, Ordering::Relaxed);
+            (Place { inner, ticket, want, is_served: false }, served)
+        };
+        if served.try_recv().is_ok() {
+            place.is_served = true;
+            return Ok(());
         }
-        let _waiting = WaiterCount::new(&self.inner);
+        inner.waited.fetch_add(1, Ordering::Relaxed);
         loop {
             // The longest idle give back first, and only until the request is satisfied.
             for holder in self.idle(IDLE) {
                 self.release(&*holder, IDLE);
-                if let std::task::Poll::Ready(permit) = futures::poll!(acquiring.as_mut()) {
-                    return Share { permit: permit.expect("the semaphore is never closed") };
+                if served.try_recv().is_ok() {
+                    place.is_served = true;
+                    return Ok(());
                 }
             }
-            if let Ok(permit) = self.inner.runtime.timeout(RELIEF_EVERY, acquiring.as_mut()).await {
-                return Share { permit: permit.expect("the semaphore is never closed") };
+            inner.cut_for(place.ticket);
+            match inner.runtime.timeout(RELIEF_EVERY, &mut served).await {
+                Ok(Ok(())) => {
+                    place.is_served = true;
+                    return Ok(());
+                }
+                Ok(Err(_)) => return Err(StripeError::Overloaded),
+                Err(_) => {}
             }
         }
-    }
-
-    /// Takes `len` bytes if they are free now.
-    pub fn try_acquire(&self, len: usize) -> Option<Share> {
-        let permit = Arc::clone(&self.inner.bytes).try_acquire_many_owned(self.clamped(len)).ok()?;
-        Some(Share { permit })
     }
 
     /// Registers a holder of memory for a peer until the returned guard is dropped.
@@ -178,6 +332,7 @@ impl ByteBudget {
         for holder in self.idle(idle) {
             self.release(&*holder, idle);
         }
+        self.inner.queue.lock().ledger.forget(self.inner.runtime.now());
     }
 
     fn idle(&self, idle: Duration) -> Vec<Arc<dyn Holder>> {
@@ -207,13 +362,13 @@ impl ByteBudget {
     /// waits. If peers take their data, the wait ends without help, and small reads would only prolong it.
     pub fn is_pressed(&self) -> bool {
         let pinned = self.inner.pinned.load(Ordering::Relaxed);
-        pinned > self.inner.total / 2 || (self.is_tight() && self.inner.waiting.load(Ordering::Relaxed) > 0)
+        pinned > self.inner.total / 2 || (self.is_tight() && self.pressing() > 0)
     }
 
     /// While requests wait, returns the budget divided by the number of holders or of waiters, whichever is
     /// larger.
     pub fn fair_share(&self) -> Option<usize> {
-        let waiting = self.inner.waiting.load(Ordering::Relaxed);
+        let waiting = self.pressing();
         (waiting > 0).then(|| self.inner.total / waiting.max(self.inner.holders.len()))
     }
 
@@ -227,31 +382,79 @@ impl ByteBudget {
         let inner = &self.inner;
         BudgetView {
             total: inner.total,
-            taken: inner.total - inner.bytes.available_permits(),
+            taken: inner.total - inner.queue.lock().ledger.free(),
             pinned: inner.pinned.load(Ordering::Relaxed),
             waiting: inner.waiting.load(Ordering::Relaxed),
             waited: inner.waited.load(Ordering::Relaxed),
             refused: inner.refused.load(Ordering::Relaxed),
             released: inner.released.load(Ordering::Relaxed),
+            cut: inner.cut.load(Ordering::Relaxed),
         }
     }
 
-    fn clamped(&self, len: usize) -> u32 {
-        len.min(self.inner.total) as u32
+    /// Number of requests that wait, without those of payers whose senders are slow.
+    fn pressing(&self) -> usize {
+        match self.inner.waiting.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.inner.queue.lock().ledger.pressing(self.inner.runtime.now()),
+        }
+    }
+
+    pub(crate) fn clamped(&self, len: usize) -> usize {
+        len.min(self.inner.queue.lock().ledger.most_of(self.payer))
+    }
+
+    pub(crate) fn register_arrival(&self, cut: Arc<CutSignal>) -> u64 {
+        let mut queue = self.inner.queue.lock();
+        let number = queue.ledger.begin_arrival(self.payer);
+        queue.arrivals.insert(number, cut);
+        number
+    }
+
+    pub(crate) fn await_more(&self, arrival: u64, arrived: usize) {
+        let now = self.inner.runtime.now();
+        self.inner.queue.lock().ledger.await_more(arrival, arrived, now);
+    }
+
+    pub(crate) fn end_wait(&self, arrival: u64) {
+        let now = self.inner.runtime.now();
+        self.inner.queue.lock().ledger.end_wait(arrival, now);
+    }
+
+    /// Ends an arrival that holds `held` bytes, and returns them.
+    pub(crate) fn complete_arrival(&self, arrival: u64, held: usize) -> Share {
+        self.inner.queue.lock().arrivals.remove(&arrival);
+        let now = self.inner.runtime.now();
+        self.inner.change(|ledger| ledger.complete_arrival(arrival, now));
+        self.share(held)
+    }
+
+    /// Ends an arrival and gives back what it holds, if it has not ended.
+    pub(crate) fn drop_arrival(&self, arrival: u64) {
+        if self.inner.queue.lock().arrivals.remove(&arrival).is_some() {
+            self.inner.change(|ledger| {
+                let held = ledger.held_by(arrival);
+                ledger.end_arrival(arrival);
+                ledger.give_back(self.payer, held);
+            });
+        }
     }
 }
 
-impl<'a> WaiterCount<'a> {
-    fn new(inner: &'a Inner) -> Self {
-        inner.waiting.fetch_add(1, Ordering::Relaxed);
-        inner.waited.fetch_add(1, Ordering::Relaxed);
-        Self(inner)
-    }
-}
-
-impl Drop for WaiterCount<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.inner.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.is_served {
+            return;
+        }
+        self.inner.queue.lock().waiters.remove(&self.ticket);
+        self.inner.change(|ledger| {
+            // What was served and not received is given back; an arrival gives it back when it ends.
+            let was_served = !ledger.leave(self.ticket);
+            if was_served && self.want.arrival.is_none() {
+                ledger.give_back(self.want.payer, self.want.len);
+            }
+        });
     }
 }
 

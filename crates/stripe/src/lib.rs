@@ -14,8 +14,10 @@ pub mod error;
 pub mod partition;
 pub mod table;
 
+mod arriving;
 mod budget;
 mod holders;
+mod ledger;
 mod locations;
 mod memory_only;
 mod options;
@@ -25,9 +27,11 @@ mod stripes;
 mod trees;
 mod write;
 
+pub use arriving::ArrivingBlock;
 pub use budget::{BudgetView, ByteBudget, PinnedShare, Share};
 pub use error::StripeError;
 pub use holders::{Holder, HolderRegistration, ParkedStream, Shrink};
+pub use ledger::Payer;
 pub use memory_only::{OWN_MEMORY, is_gone_from_memory, remove_gone_from_memory};
 pub use options::StripeOptions;
 pub use read::{

@@ -14,6 +14,7 @@ use striate_site::{Priority, Site, SiteError};
 
 use crate::budget::{ByteBudget, Share};
 use crate::error::StripeError;
+use crate::ledger::Payer;
 use crate::options::StripeOptions;
 use crate::read::{
     BlockCache, BlocksRead, Invalidation, MemoryBlock, QueryExplanation, ReadMeasures, ReadStats, Reads,
@@ -31,6 +32,8 @@ use crate::write::{
 pub struct Stripes {
     inner: Arc<Inner>,
     source: Source,
+    /// The budget, as this handle's payer sees it.
+    budget: ByteBudget,
 }
 
 /// A weak handle of the stripe service, for objects that the service itself holds.
@@ -40,7 +43,8 @@ pub struct WeakStripes(Weak<Inner>);
 impl WeakStripes {
     /// Returns the service while another handle keeps it alive.
     pub fn upgrade(&self) -> Option<Stripes> {
-        Some(Stripes { inner: self.0.upgrade()?, source: Source::Nearest })
+        let inner = self.0.upgrade()?;
+        Some(Stripes { budget: inner.budget.clone(), inner, source: Source::Nearest })
     }
 }
 
@@ -77,8 +81,9 @@ impl Stripes {
         reads.probe_in_background();
         let budget = ByteBudget::new(runtime.clone(), options.in_flight_bytes, options.memory_wait);
         let sampler = Arc::new(Sampler::new(options.sampling, options.co_access));
-        let inner = Inner { runtime, meta, options, table, sites, reads, writes, budget, sampler };
-        Ok(Self { inner: Arc::new(inner), source: Source::Nearest })
+        let (of_store, budget) = (budget.clone(), budget);
+        let inner = Inner { runtime, meta, options, table, sites, reads, writes, budget: of_store, sampler };
+        Ok(Self { inner: Arc::new(inner), source: Source::Nearest, budget })
     }
 
     /// Runtime of the service.
@@ -98,7 +103,7 @@ impl Stripes {
 
     /// Budget of the bytes of bodies in memory, [`StripeOptions::in_flight_bytes`] in all.
     pub fn budget(&self) -> &ByteBudget {
-        &self.inner.budget
+        &self.budget
     }
 
     /// Statistics of sampled requests.
@@ -148,12 +153,17 @@ impl Stripes {
     /// Returns a handle whose reads bypass the cache and leave no trace in it, for services that read data no client
     /// asked for.
     pub fn past_cache(&self) -> Self {
-        Self { inner: self.inner.clone(), source: Source::Durable }
+        Self { source: Source::Durable, ..self.clone() }
     }
 
     /// Returns a handle whose reads use the cache without being reported to it, for those whose caller counts them.
     pub fn untold(&self) -> Self {
-        Self { inner: self.inner.clone(), source: Source::NearestUntold }
+        Self { source: Source::NearestUntold, ..self.clone() }
+    }
+
+    /// Returns a handle whose memory `payer` takes.
+    pub fn paid_by(&self, payer: Payer) -> Self {
+        Self { budget: self.budget.paid_by(payer), ..self.clone() }
     }
 
     /// Returns a handle that does not keep the service alive.
@@ -461,7 +471,7 @@ impl Stripes {
     /// The error of the first span that cannot be read. [`StripeError::Unreadable`] names the missing chunks when
     /// fewer than needed are available.
     pub async fn read_spans(&self, spans: &[Span]) -> Result<BlocksRead, StripeError> {
-        self.inner.reads.read_spans(spans, &self.inner.budget, self.source).await
+        self.inner.reads.read_spans(spans, &self.budget, self.source).await
     }
 
     /// Reads spans as one query and hands out each as soon as it is complete, in any order. Meant for reading ahead
@@ -476,7 +486,7 @@ impl Stripes {
         spans: &[Span],
         hand_out: impl FnMut(usize, Vec<Bytes>) + Send,
     ) -> Result<ReadStats, StripeError> {
-        self.inner.reads.read_ahead(spans, &self.inner.budget, self.source, hand_out).await
+        self.inner.reads.read_ahead(spans, &self.budget, self.source, hand_out).await
     }
 
     /// Reads one span as [`Stripes::read_ahead`] does. Returns its verified bytes in order, as one or more pieces.
@@ -505,7 +515,7 @@ impl Stripes {
     /// Waits for a share of [`StripeOptions::in_flight_bytes`], for a caller that holds whole chunks in memory. The
     /// caller must hold no other share.
     pub async fn memory_for(&self, bytes: usize) -> Share {
-        self.inner.budget.wait(bytes).await
+        self.budget.wait(bytes).await
     }
 
     /// Puts a block into the memory tier, and nowhere else, in at most `most_splits` splits with `parities` parities.

@@ -240,17 +240,13 @@ fn a_put_holds_what_has_come() {
             stopped.push((sender, task));
         }
         runtime.sleep(IDLE).await;
-        assert_eq!(taken(&cluster), 0, "a byte each");
+        assert_eq!(taken(&cluster), 100 * 4 * KIB, "a byte each");
         let some = 100 * KIB;
         for (sender, _) in &stopped[..4] {
             sender.send(Bytes::copy_from_slice(&bytes[1..some])).unwrap();
         }
         runtime.sleep(IDLE / 10).await;
-        assert_eq!(taken(&cluster), 4 * BLOCK);
-        runtime.sleep(IDLE).await;
-        cluster.client.stripes().budget().release_idle(IDLE);
-        runtime.sleep(IDLE / 10).await;
-        assert_eq!(taken(&cluster), 4 * some);
+        assert_eq!(taken(&cluster), 96 * 4 * KIB + 4 * 128 * KIB, "memory follows in steps");
         for (sender, task) in stopped.drain(..4) {
             sender.send(Bytes::copy_from_slice(&bytes[some..])).unwrap();
             drop(sender);
@@ -268,22 +264,62 @@ fn a_put_holds_what_has_come() {
     });
 }
 
-/// Senders that stall with most of a block sent are not cut off, and a put that finds no memory is refused in time.
+/// Starts puts that stall with all but a byte of a block: as many as may hold memory. Returns their senders and tasks.
+async fn stalled_puts(
+    runtime: &Runtime,
+    cluster: &Cluster,
+    bytes: &[u8],
+) -> Vec<(mpsc::UnboundedSender<Bytes>, striate_runtime::JoinHandle<Result<(), ClientError>>)> {
+    let mut stopped = Vec::new();
+    for number in 0..4 {
+        let (sender, task) = begun_put(runtime, cluster, &format!("slow-{number}"), BLOCK);
+        sender.send(Bytes::copy_from_slice(&bytes[..BLOCK - 1])).unwrap();
+        stopped.push((sender, task));
+    }
+    runtime.sleep(IDLE / 10).await;
+    assert_eq!(taken(cluster), BUDGET / 2);
+    stopped
+}
+
+/// Senders that stall with most of a block sent hold their memory while nobody else wants it, however long.
 #[test]
-fn who_finds_no_memory_in_time_is_refused_and_the_others_end() {
+fn who_needs_memory_has_the_slowest_sender_cut_and_the_others_end() {
     in_virtual_time(5, async |runtime| {
         let cluster = open(&runtime).await;
         let bytes = noise(BLOCK, 4);
-        let mut stopped = Vec::new();
-        for number in 0..8 {
-            let (sender, task) = begun_put(&runtime, &cluster, &format!("slow-{number}"), BLOCK);
-            sender.send(Bytes::copy_from_slice(&bytes[..BLOCK - 1])).unwrap();
-            stopped.push((sender, task));
+        let stopped = stalled_puts(&runtime, &cluster, &bytes).await;
+        runtime.sleep(Duration::from_secs(100)).await;
+        let began = runtime.now();
+        cluster.put("other", &bytes).await.unwrap();
+        assert!(runtime.now() - began < IDLE, "{:?}", runtime.now() - began);
+        assert_eq!(cluster.client.stripes().budget().view().cut, 1);
+        let mut cut = 0;
+        for (sender, task) in stopped {
+            let _ = sender.send(Bytes::copy_from_slice(&bytes[BLOCK - 1..]));
+            drop(sender);
+            match task.await.unwrap() {
+                Ok(()) => {}
+                Err(ClientError::Overloaded) => cut += 1,
+                Err(error) => panic!("{error}"),
+            }
         }
-        runtime.sleep(IDLE).await;
+        assert_eq!((cut, taken(&cluster)), (1, 0));
+        invariants::check(&cluster).await;
+    });
+}
+
+/// Of those that have just begun, none is slow: a put that finds no memory is refused in time, and the others end.
+#[test]
+fn who_finds_no_memory_in_time_is_refused_and_the_others_end() {
+    in_virtual_time(6, async |runtime| {
+        let cluster = open(&runtime).await;
+        let bytes = noise(BLOCK, 4);
+        let all = cluster.client.stripes().budget().acquire(BUDGET).await.unwrap();
         let began = runtime.now();
         assert!(matches!(cluster.put("other", &bytes).await, Err(ClientError::Overloaded)));
         assert_eq!(runtime.now() - began, StripeOptions::default().memory_wait);
+        drop(all);
+        let stopped = stalled_puts(&runtime, &cluster, &bytes).await;
         for (sender, task) in stopped {
             sender.send(Bytes::copy_from_slice(&bytes[BLOCK - 1..])).unwrap();
             drop(sender);
@@ -291,5 +327,41 @@ fn who_finds_no_memory_in_time_is_refused_and_the_others_end() {
         }
         cluster.put("other", &bytes).await.unwrap();
         assert_eq!(taken(&cluster), 0);
+    });
+}
+
+/// A hundred slow uploads of another key and address: small and large requests beside them do not wait.
+#[test]
+fn slow_uploads_of_one_payer_hold_up_nobody() {
+    in_virtual_time(7, async |runtime| {
+        let cluster = open(&runtime).await;
+        let attacker = cluster.client.paid_by(striate_client::Payer::named([&b"slow"[..]]));
+        let honest = cluster.client.paid_by(striate_client::Payer::named([&b"honest"[..]]));
+        let bytes = noise(OBJECT, 3);
+        let mut stopped = Vec::new();
+        for number in 0..100 {
+            let (sender, body) = mpsc::unbounded_channel();
+            sender.send(Bytes::copy_from_slice(&bytes[..100 * KIB])).unwrap();
+            let body = Box::new(Sent(body));
+            let key = format!("slow-{number}");
+            let request = PutRequest { body, content_len: Some(OBJECT as u64), ..put(&key, b"") };
+            let client = attacker.clone();
+            stopped.push((sender, runtime.spawn(async move { client.put(request).await.map(drop) })));
+        }
+        runtime.sleep(IDLE * 2).await;
+        for round in 0..50 {
+            let began = runtime.now();
+            for len in [3, 60 * KIB, OBJECT] {
+                honest.put(put("honest", &bytes[..len])).await.unwrap();
+                let GetObject { body, .. } = honest.get(get(BUCKET, "honest")).await.unwrap();
+                assert!(rest(body, Vec::new()).await == bytes[..len]);
+            }
+            assert!(runtime.now() - began < IDLE / 2, "round {round}: {:?}", runtime.now() - began);
+            for (sender, _) in &stopped {
+                let _ = sender.send(Bytes::copy_from_slice(&bytes[..KIB]));
+            }
+            runtime.sleep(IDLE / 10).await;
+        }
+        assert!(taken(&cluster) <= BUDGET);
     });
 }

@@ -12,8 +12,9 @@ use super::upkeep::time;
 /// What a client may occupy, and how fast it must be.
 #[derive(Clone, Debug, Args)]
 pub struct PeerArgs {
-    /// Connections at once. When all are taken, an idle one makes room, or one below the minimum rate; else the next is
-    /// answered 503. Fewer are admitted where the limit on open files (ulimit -n) leaves no more; status says so then.
+    /// Connections at once. When all are taken, one whose client has signed nothing makes room, then an idle one, then one
+    /// below the minimum rate; else the next is answered 503. Fewer are admitted where the limit on open files (ulimit
+    /// -n) leaves no more; status says so then.
     #[arg(long, value_name = "N", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..),
           env = "STRIATE_MAX_CONNECTIONS")]
     pub max_connections: u32,
@@ -47,8 +48,8 @@ pub struct PeerArgs {
     #[arg(long, value_name = "KIB", default_value_t = 8, env = "STRIATE_MIN_RATE_KIB")]
     pub min_rate_kib: u32,
 
-    /// Time over which the rate of a client is averaged.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_MIN_RATE_WINDOW")]
+    /// Time over which the rate of a client is averaged, and so how long it may pause while memory is not short.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = window, env = "STRIATE_MIN_RATE_WINDOW")]
     pub min_rate_window: Duration,
 
     /// Time over which the rate of a client is averaged while memory for bodies is short; for clients that
@@ -70,8 +71,9 @@ pub struct PeerArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_HEAD_TIMEOUT")]
     pub head_timeout: Duration,
 
-    /// Memory for XML and JSON documents and forms' fields that arrive, in MiB; requests beyond it are answered 503
-    /// SlowDown.
+    /// Memory for XML and JSON documents and forms' fields that arrive, in MiB; beyond it, the key and address that hold
+    /// the most are answered 503 SlowDown. As much as an eighth of it is added for what nobody has signed yet: long
+    /// heads, and forms up to their signature.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_DOCUMENT_MEMORY_MIB")]
     pub document_memory_mib: u32,

@@ -21,6 +21,7 @@ use striate_client::MAX_KEY_LEN;
 use crate::address::{Address, percent_encode};
 use crate::auth::{self, SignatureContext};
 use crate::body::RequestBody;
+use crate::documents::PoolUser;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
@@ -66,8 +67,10 @@ pub(crate) async fn accept(
     }
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = boundary_of(content_type.unwrap_or_default())?;
+    let mut held = None;
+    let reserve = |len| front.unsigned.reserve(&mut held, len);
     let Form { mut fields, file_name, mut file } =
-        Form::read(body, boundary, Arc::clone(front.trace)).await?;
+        Form::read(body, boundary, Arc::clone(front.trace), reserve).await?;
     if let Some(claimed) = auth::claimed_key_of_form(|name| fields.get(name)) {
         front.trace.set_claimed_key(claimed);
     }
@@ -117,6 +120,8 @@ fn named_key(field: &str, file_name: &str) -> Result<String, Refusal> {
 pub(crate) struct FormContext<'a> {
     pub signatures: SignatureContext<'a>,
     pub trace: &'a Arc<Trace>,
+    /// Memory for what is not signed.
+    pub unsigned: &'a PoolUser,
 }
 
 /// Returns the headers of the put. Only fields that describe the object are taken over: others, such as a copy source,

@@ -50,8 +50,10 @@ struct PartHead {
 }
 
 /// The body up to the file.
-struct Head {
+struct Head<R> {
     body: RequestBody,
+    /// Called with the number of bytes so far as they arrive, to reserve memory.
+    reserve: R,
     buffer: BytesMut,
     /// Number of bytes taken from the buffer.
     consumed: usize,
@@ -133,14 +135,20 @@ pub(super) fn boundary_of(content_type: &str) -> Result<&str, Refusal> {
 }
 
 impl Form {
-    /// Reads a form up to its file.
+    /// Reads a form up to its file. `reserve` is called with the number of bytes so far as they arrive, to reserve
+    /// memory.
     ///
     /// # Errors
-    /// The body's own refusal, MalformedPOSTRequest, or MaxPostPreDataLengthExceededError.
-    pub async fn read(body: RequestBody, boundary: &str, trace: Arc<Trace>) -> Result<Self, Refusal> {
+    /// Those of `reserve`, the body's own refusal, MalformedPOSTRequest, or MaxPostPreDataLengthExceededError.
+    pub async fn read(
+        body: RequestBody,
+        boundary: &str,
+        trace: Arc<Trace>,
+        reserve: impl FnMut(usize) -> Result<(), Refusal>,
+    ) -> Result<Self, Refusal> {
         let delimiter = format!("\r\n--{boundary}");
         // The first delimiter has no line end of its own.
-        let mut head = Head { body, buffer: BytesMut::from("\r\n"), consumed: 0 };
+        let mut head = Head { body, reserve, buffer: BytesMut::from("\r\n"), consumed: 0 };
         let mut fields = Fields::default();
         head.until(delimiter.as_bytes()).await?;
         loop {
@@ -165,7 +173,7 @@ impl Form {
     }
 }
 
-impl Head {
+impl<R: FnMut(usize) -> Result<(), Refusal>> Head<R> {
     /// Takes the bytes before `mark`, and the mark itself.
     async fn until(&mut self, mark: &[u8]) -> Result<Bytes, Refusal> {
         let mut searched = 0;
@@ -186,7 +194,10 @@ impl Head {
             return Err(too_large());
         }
         match self.body.next().await? {
-            Some(data) => self.buffer.extend_from_slice(&data),
+            Some(data) => {
+                (self.reserve)(self.consumed + self.buffer.len() + data.len())?;
+                self.buffer.extend_from_slice(&data);
+            }
             None => return Err(malformed("it ends before its file")),
         }
         Ok(())

@@ -26,7 +26,7 @@ use tracing::Instrument;
 use crate::address::Domains;
 use crate::audit::{AuditSink, NullSink, RequestMetrics};
 use crate::body::{AnswerBody, ArrivingBody, RequestPermits};
-use crate::documents::Documents;
+use crate::documents::FairPool;
 use crate::failure;
 use crate::form::FormAnswer;
 use crate::keys::KeyStore;
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
     keys: Arc<KeyStore>,
     domains: Domains,
     service: S3Service,
-    documents: Documents,
+    documents: Arc<FairPool>,
     pub(crate) peers: Arc<Peers>,
     requests_of_keys: Arc<KeyLimits>,
 }
@@ -121,7 +121,7 @@ impl Gateway {
         let held = options.limits.buffered_bytes;
         let shared = Shared {
             service: builder.build(),
-            documents: Documents::new(held, Arc::clone(&hooks.metrics), Arc::clone(&peers)),
+            documents: FairPool::new(held, "documents", Arc::clone(&hooks.metrics)),
             peers,
             requests_of_keys: KeyLimits::new(options.limits.requests_per_key),
             runtime,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, header};
 use s3s::Body;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Gateway;
 use super::head::{host_of, set_apart, strip_signature, text, unframe};
@@ -15,7 +14,7 @@ use crate::authorize::Identity;
 use crate::batch::Kind;
 use crate::body::{ArrivingBody, RequestBody, RequestPermits, collect};
 use crate::checksum;
-use crate::documents::batch_footprint;
+use crate::documents::{Hold, PoolUser, batch_footprint};
 use crate::form::{self, AcceptedForm, FormAnswer, FormContext};
 use crate::operations::{self, Asked, Operation, check_conditions, resolve};
 use crate::options::Limits;
@@ -76,13 +75,15 @@ impl Gateway {
     ) -> Result<PreparedRequest, Refusal> {
         let (identity, payload, in_flight) = self.verify_signature(&mut parts, trace).await?;
         peer.recognise();
+        let payer = peer.payer(&identity.access_key);
+        let documents = self.shared.documents.used_by(payer, peer);
         let operation = resolved(&parts, &address, false, trace)?;
         self.mark_elsewhere(operation, &mut parts, &address, &identity)?;
         let headers = set_apart(&mut parts);
         if let Some(source) = parts.headers.get("x-amz-copy-source").and_then(|source| source.to_str().ok()) {
             trace.set_copy_source(source);
         }
-        let batch = self.mark_batch(operation, &mut parts, &address);
+        let batch = mark_batch(operation, &mut parts, &address, &documents);
         let is_document = operation.body == operations::RequestBody::Document;
         if batch == Some(Kind::Put) && matches!(payload, Payload::Sha256(_)) {
             return Err(Refusal::bad("InvalidRequest", HASHED_BATCH));
@@ -103,9 +104,10 @@ impl Gateway {
             headers,
             by_form: false,
             taken_bytes: peer.taken_bytes(),
+            payer,
         };
         let (body, document) = match is_document {
-            true => self.hold_document(&mut parts, body, batch.is_some()).await?,
+            true => self.hold_document(&mut parts, body, batch.is_some(), &documents).await?,
             false => {
                 carried.trailers = Some(body.trailers());
                 (Body::from(Box::pin(body) as s3s::stream::DynByteStream), None)
@@ -163,22 +165,14 @@ impl Gateway {
         Ok(())
     }
 
-    /// Marks a batch request. Returns its kind.
-    fn mark_batch(&self, operation: &Operation, parts: &mut Parts, address: &Address) -> Option<Kind> {
-        let kind = operation.batch()?;
-        let (bucket, documents) = (address.bucket.clone(), self.shared.documents.clone());
-        parts.extensions.insert(BatchMark { bucket, kind, documents });
-        Some(kind)
-    }
-
     /// Reads a document into memory and verifies its checksums. Returns it with the memory that it holds.
     async fn hold_document(
         &self,
         parts: &mut Parts,
         body: RequestBody,
         is_batch: bool,
-    ) -> Result<(Body, Option<OwnedSemaphorePermit>), Refusal> {
-        let documents = &self.shared.documents;
+        documents: &PoolUser,
+    ) -> Result<(Body, Option<Hold>), Refusal> {
         let (limit, trailers) = (self.shared.options.limits.xml_bytes, body.trailers());
         let mut permit = None;
         let held = collect(body, limit, |len| documents.reserve(&mut permit, len)).await?;
@@ -203,18 +197,24 @@ impl Gateway {
     ) -> Result<PreparedRequest, Refusal> {
         let shared = &self.shared;
         let operation = resolved(parts, &address, true, trace)?;
-        let mut document = None;
-        shared.documents.reserve(&mut document, form::HELD_BYTES)?;
-        let (no_trailers, peer) = (Vec::new(), Arc::clone(peer));
-        let body = RequestBody::new(incoming, Payload::Unsigned, 0, no_trailers, peer, Arc::clone(trace));
+        let unsigned = shared.peers.unsigned().used_by(peer.payer(""), peer);
+        let body =
+            RequestBody::new(incoming, Payload::Unsigned, 0, Vec::new(), Arc::clone(peer), Arc::clone(trace));
         let by_host = shared.domains.bucket_of(host_of(parts));
-        let front = FormContext { signatures: self.signature_context(by_host.as_deref()), trace };
+        let front = FormContext {
+            signatures: self.signature_context(by_host.as_deref()),
+            trace,
+            unsigned: &unsigned,
+        };
         let AcceptedForm { access_key, put, answer } = form::accept(parts, body, &mut address, front).await?;
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
         if shared.hooks.remote_buckets.has(&address.bucket) {
             let reason = "Forms are not forwarded to another store; use PutObject.";
             return Err(Refusal::not_implemented(reason));
         }
+        peer.recognise();
+        let (payer, mut document) = (peer.payer(&access_key), None);
+        shared.documents.used_by(payer, peer).reserve(&mut document, form::HELD_BYTES)?;
         let held = (document, Some(self.begin_of_key(&access_key)?));
         let (mut parts, body) = put.into_parts();
         let headers = set_apart(&mut parts);
@@ -227,6 +227,7 @@ impl Gateway {
             headers,
             by_form: true,
             taken_bytes: 0,
+            payer,
         });
         Ok(PreparedRequest { request: Request::from_parts(parts, body), held, form: Some(answer) })
     }
@@ -238,6 +239,19 @@ impl Gateway {
             Refusal::slow_down()
         })
     }
+}
+
+/// Marks a batch request. Returns its kind.
+fn mark_batch(
+    operation: &Operation,
+    parts: &mut Parts,
+    address: &Address,
+    documents: &PoolUser,
+) -> Option<Kind> {
+    let kind = operation.batch()?;
+    let (bucket, documents) = (address.bucket.clone(), documents.clone());
+    parts.extensions.insert(BatchMark { bucket, kind, documents });
+    Some(kind)
 }
 
 /// Returns the names of the trailers that follow the body.

@@ -1,11 +1,12 @@
 //! The connected peers: how fast each moves bytes, and which are cut first.
 //!
 //! A connection costs descriptors and memory for as long as its peer likes, unless it is watched. One sweeper checks
-//! all connections in every tick (a thirtieth of the window): connections have no timers, and serving takes no lock. A
+//! all connections in every tick (a second; less for a short window): connections have no timers, and serving takes no lock. A
 //! peer that is waited for must move [`Limits::min_rate`] over the last [`Limits::rate_window`] of such waiting. While
 //! memory is short, ours or what the system holds of responses, the last [`Limits::pressed_window`] counts, and the
-//! slowest are cut first. When connections run out, an idle one is closed: first one whose peer never sent a valid
-//! signature, of those one of the address with most connections, and of those the one that has been idle for longest.
+//! slowest are cut first. When connections run out, one is closed whose peer never sent a valid signature, idle or
+//! sending, of the address that has the most of these; else an idle one: one of the address with most connections, and
+//! of those the one that has been idle for longest.
 //!
 //! Waiting for the store does not count against a peer, and a lump of bytes counts for the whole window: a peer that
 //! moves twice the minimum on average finishes, however the network chops its bytes.
@@ -17,7 +18,6 @@ mod rate;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,16 +26,21 @@ use striate_listen::networks::counted;
 use striate_runtime::Runtime;
 
 use crate::audit::RequestMetrics;
+use crate::documents::FairPool;
 use crate::options::Limits;
 use rate::Rate;
 
 pub(crate) use in_flight::{InFlight, KeyLimits};
 pub(crate) use peer::{Peer, PeerWait, SendBuffer};
 
-/// Number of ticks in a window.
-const TICKS: usize = 30;
+/// Minimum number of ticks in a window.
+const TICKS: u32 = 30;
+/// Maximum length of a tick.
+const LONGEST_TICK: Duration = Duration::from_secs(1);
 /// Minimum length of a tick: tests have short windows.
 const SHORTEST_TICK: Duration = Duration::from_millis(5);
+/// Memory for what is not signed, as a part of that for documents: one in this many.
+const UNSIGNED_PART: usize = 8;
 /// Part of the window by which senders are judged while memory is short. What they sent is seen at
 /// once, while receivers move in lumps of the size of their buffers; and what has arrived of a body
 /// cannot be dropped and read again.
@@ -52,9 +57,9 @@ const CUT_AT_LEAST: usize = 8;
 pub(crate) struct Peers {
     limits: Limits,
     metrics: Arc<dyn RequestMetrics>,
+    /// Memory for what is not signed: heads and forms.
+    unsigned: Arc<FairPool>,
     table: Mutex<PeerTable>,
-    /// Whether memory ran short since the last tick.
-    is_pressed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -73,6 +78,8 @@ struct WatchedPeer {
     begun: u32,
     /// Number of ticks without a request.
     idle: u32,
+    /// Number of ticks in which nobody had signed its request.
+    unknown: u32,
 }
 
 /// An admitted connection; forgotten when dropped.
@@ -104,7 +111,13 @@ impl PeerLimit {
 
 impl Peers {
     pub fn new(limits: Limits, metrics: Arc<dyn RequestMetrics>) -> Arc<Self> {
-        Arc::new(Self { limits, metrics, table: Mutex::default(), is_pressed: AtomicBool::new(false) })
+        let unsigned = FairPool::new(limits.buffered_bytes / UNSIGNED_PART, "unsigned", Arc::clone(&metrics));
+        Arc::new(Self { limits, metrics, unsigned, table: Mutex::default() })
+    }
+
+    /// Returns the memory for what is not signed.
+    pub fn unsigned(&self) -> &Arc<FairPool> {
+        &self.unsigned
     }
 
     /// Admits a connection. If all of its address are in use, an idle one of that address makes room; if all are, one
@@ -125,9 +138,15 @@ impl Peers {
         }
         table.last += 1;
         let number = table.last;
-        let peer = Arc::new(Peer::default());
-        let watched =
-            WatchedPeer { peer: Arc::clone(&peer), address, rate: Rate::default(), begun: 0, idle: 0 };
+        let peer = Arc::new(Peer::from(address, Arc::clone(&self.unsigned)));
+        let watched = WatchedPeer {
+            peer: Arc::clone(&peer),
+            address,
+            rate: Rate::default(),
+            begun: 0,
+            idle: 0,
+            unknown: 0,
+        };
         table.connections.insert(number, watched);
         if let Some(address) = address {
             *table.by_address.entry(address).or_default() += 1;
@@ -142,26 +161,20 @@ impl Peers {
         }
     }
 
-    /// Reports that memory is short: until the next tick, the shorter window counts.
-    pub fn press(&self) {
-        self.is_pressed.store(true, Ordering::Relaxed);
-    }
-
     /// Sweeps all connections until the task is dropped. `is_pressed` returns whether memory is short.
     pub async fn watch(&self, runtime: &Runtime, is_pressed: impl Fn() -> bool) {
-        let tick = (self.limits.rate_window / TICKS as u32).max(SHORTEST_TICK);
         loop {
-            runtime.sleep(tick).await;
+            runtime.sleep(self.tick()).await;
             self.sweep(is_pressed());
         }
     }
 
     /// Ends a tick: counts the bytes that moved, and cuts peers that are too slow.
     pub fn sweep(&self, is_pressed: bool) {
-        let is_pressed = self.is_pressed.swap(false, Ordering::Relaxed) || is_pressed;
         let mut table = self.table.lock();
-        let (least, pressed_ticks) = (self.least(TICKS), self.pressed_ticks());
-        table.connections.values_mut().for_each(WatchedPeer::tick);
+        let (ticks, pressed_ticks) = (self.ticks(), self.pressed_ticks());
+        let least = self.least(ticks);
+        table.connections.values_mut().for_each(|watched| watched.tick(ticks));
         let held: u64 = table.connections.values().map(|watched| watched.peer.held()).sum();
         let is_pressed = is_pressed || held > self.limits.unsent_bytes;
         let mut slow = Vec::new();
@@ -169,7 +182,7 @@ impl Peers {
             if watched.peer.waits() == PeerWait::NotForPeer {
                 continue;
             }
-            if watched.rate.of_last(TICKS).is_some_and(|bytes| bytes < least) {
+            if watched.rate.of_last(ticks).is_some_and(|bytes| bytes < least) {
                 watched.cut();
                 self.metrics.cut("rate");
             } else if is_pressed {
@@ -189,16 +202,25 @@ impl Peers {
         }
     }
 
+    /// Returns the length of a tick.
+    fn tick(&self) -> Duration {
+        (self.limits.rate_window / TICKS).clamp(SHORTEST_TICK, LONGEST_TICK)
+    }
+
+    /// Returns the number of ticks in a window.
+    fn ticks(&self) -> usize {
+        (self.limits.rate_window.as_secs_f64() / self.tick().as_secs_f64()).round().max(1.0) as usize
+    }
+
     /// Returns the number of ticks in the window that counts while memory is short.
     fn pressed_ticks(&self) -> usize {
-        let share = self.limits.pressed_window.as_secs_f64() / self.limits.rate_window.as_secs_f64();
-        ((share * TICKS as f64).ceil() as usize).clamp(1, TICKS)
+        let ticks = self.limits.pressed_window.as_secs_f64() / self.tick().as_secs_f64();
+        (ticks.ceil() as usize).clamp(1, self.ticks())
     }
 
     /// Returns the number of bytes that a peer must move in `ticks`.
     fn least(&self, ticks: usize) -> u64 {
-        let window = self.limits.rate_window.as_secs_f64() * ticks as f64 / TICKS as f64;
-        (self.limits.min_rate as f64 * window) as u64
+        (self.limits.min_rate as f64 * self.tick().as_secs_f64() * ticks as f64) as u64
     }
 }
 
@@ -218,16 +240,39 @@ impl PeerTable {
         idle.map(rank).max().map(|(_, number)| number)
     }
 
-    /// Returns an idle connection; if none is idle, the slowest of those that moved less than `least` bytes in their
-    /// last `ticks`.
+    /// Returns a connection that nobody has signed a request on for a tick, of the address that has the most of them; if
+    /// there is none, an idle connection; then any that nobody has signed; then the slowest of those that moved less than
+    /// `least` bytes in their last `ticks`.
     fn dispensable(&self, ticks: usize, least: u64) -> Option<u64> {
+        if let Some(number) = self.unknown(|watched| watched.unknown > 0) {
+            return Some(number);
+        }
         if let Some(number) = self.idle(|_| true) {
+            return Some(number);
+        }
+        if let Some(number) = self.unknown(|_| true) {
             return Some(number);
         }
         let rated =
             self.connections.iter().filter(|(_, watched)| watched.peer.waits() != PeerWait::NotForPeer);
         let rated = rated.filter_map(|(number, watched)| Some((watched.rate.of_last(ticks)?, *number)));
         rated.filter(|(bytes, _)| *bytes < least).min().map(|(_, number)| number)
+    }
+
+    /// Returns the oldest connection whose sender is not known, of the address that has the most of them.
+    fn unknown(&self, is_wanted: impl Fn(&WatchedPeer) -> bool) -> Option<u64> {
+        let mut by_address: HashMap<Option<IpAddr>, (usize, u64)> = HashMap::new();
+        for (number, watched) in &self.connections {
+            if watched.is_unknown() && is_wanted(watched) {
+                let (count, oldest) = by_address.entry(watched.address).or_insert((0, *number));
+                // Behind a trusted proxy are many.
+                *count = if watched.address.is_some() { *count + 1 } else { 1 };
+                *oldest = (*oldest).min(*number);
+            }
+        }
+        let most =
+            by_address.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)));
+        most.map(|(_, oldest)| oldest)
     }
 
     fn forget(&mut self, number: u64) -> Option<WatchedPeer> {
@@ -245,17 +290,27 @@ impl PeerTable {
 }
 
 impl WatchedPeer {
-    fn tick(&mut self) {
+    /// Whether nobody has signed the request that is arriving, or none on an idle connection. A response that is being
+    /// sent is not disturbed.
+    fn is_unknown(&self) -> bool {
+        match self.peer.is_idle() {
+            true => !self.peer.is_known(),
+            false => self.peer.waits() == PeerWait::ForBody && !self.peer.is_signed(),
+        }
+    }
+
+    fn tick(&mut self, window: usize) {
         let (begun, moved) = (self.peer.begun(), self.peer.moved());
         if begun != self.begun {
             (self.begun, self.idle) = (begun, 0);
             self.rate.restart(moved);
         }
+        self.unknown = if self.is_unknown() { self.unknown.saturating_add(1) } else { 0 };
         match self.peer.is_idle() {
             true => self.idle = self.idle.saturating_add(1),
             false => {
                 let waits = self.peer.waits();
-                self.rate.tick(moved, waits != PeerWait::NotForPeer, TICKS);
+                self.rate.tick(moved, waits != PeerWait::NotForPeer, window);
                 if waits == PeerWait::ForReceiver
                     && self.rate.of_last(2).is_some_and(|bytes| bytes < SLOW_BELOW)
                 {

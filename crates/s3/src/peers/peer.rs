@@ -1,10 +1,15 @@
 //! The peer of one connection, shared by the connection's task and the sweeper.
 
-use std::sync::OnceLock;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use striate_client::Payer;
+
+use crate::documents::{FairPool, Hold};
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub(crate) enum PeerWait {
     ForReceiver,
 }
 
+/// Length of a head in bytes up to which it is left to the connection's first buffer.
+const SHORT_HEAD: u32 = 8 << 10;
 /// Verdict of a sweep: the connection is kept.
 const KEPT: u8 = 0;
 /// Verdict: the request is answered with RequestTimeout.
@@ -64,11 +71,47 @@ pub(crate) struct Peer {
     task: AtomicWaker,
     /// Whether the connection must not be closed at once after its last response.
     lingers: AtomicBool,
+    /// What counts as the peer's address.
+    address: Option<IpAddr>,
+    /// Whether the current request, or the last one, had a valid signature.
+    is_signed: AtomicBool,
+    /// Bytes of a head that is arriving.
+    head: AtomicU32,
+    /// Memory for such heads, and this one's.
+    heads: Option<Arc<FairPool>>,
+    head_memory: Mutex<Option<Hold>>,
 }
 
 impl Peer {
+    /// Creates the peer of a connection from `address`, `None` for a trusted proxy. What is not signed draws on
+    /// `unsigned`.
+    pub fn from(address: Option<IpAddr>, unsigned: Arc<FairPool>) -> Self {
+        Self { address, heads: Some(unsigned), ..Self::default() }
+    }
+
+    /// Returns who pays for a request of this peer that `access_key` signed; an empty key if nobody has.
+    pub fn payer(&self, access_key: &str) -> Payer {
+        let address = self.address.map(|address| address.to_string()).unwrap_or_default();
+        Payer::named([access_key.as_bytes(), address.as_bytes()])
+    }
+
+    /// Records bytes of a head. Returns false if there is no memory for so long a head.
+    pub fn receive_head(self: &Arc<Self>, len: usize) -> bool {
+        if self.is_busy.load(Ordering::Relaxed) {
+            return true;
+        }
+        let head = self.head.load(Ordering::Relaxed).saturating_add(len as u32);
+        self.head.store(head, Ordering::Relaxed);
+        let Some(heads) = self.heads.as_ref().filter(|_| head > SHORT_HEAD) else { return true };
+        heads.used_by(self.payer(""), self).reserve(&mut self.head_memory.lock(), head as usize).is_ok()
+    }
+
     /// Records that a request's head has arrived.
     pub fn begin_request(&self) {
+        self.is_signed.store(false, Ordering::Relaxed);
+        if self.head.swap(0, Ordering::Relaxed) > SHORT_HEAD {
+            *self.head_memory.lock() = None;
+        }
         self.begun.fetch_add(1, Ordering::Relaxed);
         // A verdict on an earlier request does not apply to this one.
         self.verdict.store(KEPT, Ordering::Relaxed);
@@ -83,6 +126,12 @@ impl Peer {
     /// Records that a request's signature is valid.
     pub fn recognise(&self) {
         self.is_known.store(true, Ordering::Relaxed);
+        self.is_signed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the current request, or the last one, had a valid signature.
+    pub fn is_signed(&self) -> bool {
+        self.is_signed.load(Ordering::Relaxed)
     }
 
     /// Returns whether a request had a valid signature.

@@ -152,8 +152,7 @@ fn while_memory_is_short_the_slowest_go_first_and_those_above_the_minimum_stay()
         peers.sweep(false);
     }
     assert!(cuts.0.lock().is_empty(), "ten seconds say nothing while there is room");
-    peers.press();
-    peers.sweep(false);
+    peers.sweep(true);
     assert_eq!(*cuts.0.lock(), ["memory"; 8]);
     let is_cut = |number: usize| admitted[number].peer.await_receiver(&cx());
     assert!((0..8).all(is_cut) && !(8..40).any(is_cut));
@@ -197,6 +196,32 @@ fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     assert_eq!(peers.admit(address(3)).err(), Some(PeerLimit::Connections), "all are at work");
     drop(admitted);
     assert_eq!(peers.table.lock().by_address.len(), 1);
+}
+
+/// Forms that nobody has signed, from two addresses, beside an idle connection whose last request was signed.
+#[test]
+fn connections_that_nobody_has_signed_make_room_first_those_of_the_busiest_address() {
+    let (peers, cuts) = peers();
+    let admitted: Vec<_> = [1, 2, 2, 3].map(|number| peers.admit(address(number)).ok().unwrap()).into();
+    let (known, forms) = (&admitted[3], &admitted[..3]);
+    known.peer.begin_request();
+    known.peer.recognise();
+    known.peer.end_request();
+    for form in forms {
+        form.peer.begin_request();
+        form.peer.await_body(&cx());
+    }
+    peers.sweep(false);
+    let late = peers.admit(address(4)).ok().unwrap();
+    let is_cut = |admitted: &AdmittedPeer| admitted.peer.await_body(&cx());
+    assert!(is_cut(&forms[1]) && !is_cut(&forms[0]) && !is_cut(&forms[2]));
+    assert!(!known.peer.await_request(&cx()), "idle, but known");
+    late.peer.begin_request();
+    late.peer.recognise();
+    late.peer.await_body(&cx());
+    let _later = peers.admit(address(5)).ok().unwrap();
+    assert!(is_cut(&forms[0]) && !is_cut(&late), "one that is signed and sends is left alone");
+    assert_eq!(*cuts.0.lock(), ["room"; 2]);
 }
 
 #[test]

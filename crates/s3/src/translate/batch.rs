@@ -24,7 +24,7 @@ use crate::batch::incoming::{BodyTurns, Reader, RequestFault};
 use crate::batch::outcome::{ExistingKeys, Outcomes};
 use crate::batch::request::{BatchExists, BatchPut, BatchRequest, Format, NewItem, parse};
 use crate::batch::{Item, Kind, archive, frames};
-use crate::documents::{Documents, batch_footprint};
+use crate::documents::{PoolUser, batch_footprint};
 use crate::failure::code_of;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
@@ -34,8 +34,8 @@ use crate::trace::Trace;
 pub(crate) struct BatchMark {
     pub bucket: String,
     pub kind: Kind,
-    /// Memory budget for documents that the front does not hold.
-    pub documents: Documents,
+    /// Memory for documents that the front does not hold.
+    pub documents: PoolUser,
 }
 
 /// The items of a request, sorted by whether they are refused.
@@ -82,14 +82,15 @@ impl Translator {
         let SortedItems { items, refused, positions, requests } = sorted;
         let (content_type, body) = match batch.format {
             Format::Frames => {
-                let parts = self.read_many(&bucket, requests, ReadOrder::Completion);
+                let parts = self.read_many(&entered, &bucket, requests, ReadOrder::Completion);
                 let parts = logged(parts, &entered);
                 let frames = frames::Frames::new(items, &refused, parts, positions);
                 let frames = frames.map(|bytes| Ok::<_, StdError>(Frame::data(bytes)));
                 (frames::CONTENT_TYPE, Body::http_body_unsync(StreamBody::new(frames)))
             }
             Format::Tar => {
-                let parts = logged(self.read_many(&bucket, requests, ReadOrder::Requests), &entered);
+                let parts =
+                    logged(self.read_many(&entered, &bucket, requests, ReadOrder::Requests), &entered);
                 let archive = archive::archive(items, refused, parts);
                 let archive = archive.map(|bytes| bytes.map(Frame::data));
                 (archive::CONTENT_TYPE, Body::http_body_unsync(StreamBody::new(archive)))
@@ -104,7 +105,7 @@ impl Translator {
         &self,
         request: S3Request<Body>,
         bucket: String,
-        documents: Documents,
+        documents: PoolUser,
     ) -> S3Result<S3Response<Body>> {
         let entered = self.enter(&request, "BatchPut", "s3:PutObject", Resource::Bucket(&bucket))?;
         let profile = profile_of(&request.headers)?;
@@ -130,7 +131,7 @@ impl Translator {
         }
         let outcomes = match self.remote_buckets.has(&bucket) {
             true => self.remote_buckets.create_many(&bucket, requests).await,
-            false => self.client.put_many(requests).await,
+            false => entered.client.put_many(requests).await,
         };
         turns.end().await.map_err(|broken| entered.fail_broken(broken))?;
         let mut answer = Outcomes::default();
@@ -163,10 +164,16 @@ impl Translator {
         json_answer(&ExistingKeys::from(sizes.map_err(|error| entered.fail(error))?))
     }
 
-    fn read_many(&self, bucket: &str, requests: Vec<GetRequest>, order: ReadOrder) -> PartStream {
+    fn read_many(
+        &self,
+        entered: &AuthorisedRequest,
+        bucket: &str,
+        requests: Vec<GetRequest>,
+        order: ReadOrder,
+    ) -> PartStream {
         match self.remote_buckets.has(bucket) {
             true => self.remote_buckets.read_many(bucket, requests, order),
-            false => self.client.read_many(requests, order),
+            false => entered.client.read_many(requests, order),
         }
     }
 }

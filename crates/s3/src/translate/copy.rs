@@ -147,7 +147,7 @@ impl Translator {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
         let entered = self.enter(&request, "CopyObject", "s3:PutObject", resource)?;
         let copy = copy_request(&entered, &request.headers, &mut request.input)?;
-        let info = self.client.copy(copy).await.map_err(|error| copy_failure(&entered, error))?;
+        let info = entered.client.copy(copy).await.map_err(|error| copy_failure(&entered, error))?;
         let mut result = CopyObjectResult {
             checksum_type: checksum::type_of(&info.checksums),
             e_tag: Some(etag(info.etag)),

@@ -200,7 +200,7 @@ impl Translator {
         let requested = read_range(input.range, input.part_number)?;
         let taken_bytes = entered.carried.taken_bytes;
         let get = get_request!(input, requested, if_range.clone(), taken_bytes);
-        let object = self.client.get(get).await.map_err(|error| refused(&entered, requested, error))?;
+        let object = entered.client.get(get).await.map_err(|error| refused(&entered, requested, error))?;
         let (info, range) = (&object.info, &object.range);
         let requested = wanted_range(requested, if_range.as_ref(), info);
         let mode = wants_checksums(input.checksum_mode.as_ref());

@@ -23,7 +23,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use s3s::dto::{ETag, ETagCondition, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Request};
-use striate_client::{Client, ClientError, MAX_KEY_LEN, ReadCondition, WriteCondition};
+use striate_client::{Client, ClientError, MAX_KEY_LEN, Payer, ReadCondition, WriteCondition};
 use striate_core::Profile;
 
 use crate::authorize::{ACCOUNT_ID, Identity, Resource, authorize};
@@ -67,6 +67,8 @@ pub(crate) struct RequestContext {
     pub by_form: bool,
     /// Bytes of earlier responses that the connection's peer has taken.
     pub taken_bytes: u64,
+    /// Who takes the memory for bodies.
+    pub payer: Payer,
 }
 
 impl RequestContext {
@@ -96,6 +98,8 @@ pub(crate) struct AuthorisedRequest {
     pub trace: Arc<Trace>,
     pub identity: Identity,
     pub carried: RequestContext,
+    /// The client service, for memory that the request's sender takes.
+    pub client: Client,
 }
 
 impl AuthorisedRequest {
@@ -127,7 +131,8 @@ impl Translator {
         authorize(action, resource, Some(&identity))?;
         check_key(resource)?;
         check_expected_owner(&request.headers)?;
-        Ok(AuthorisedRequest { trace: Arc::clone(&carried.trace), identity, carried })
+        let client = self.client.paid_by(carried.payer);
+        Ok(AuthorisedRequest { trace: Arc::clone(&carried.trace), identity, carried, client })
     }
 }
 

@@ -114,7 +114,7 @@ impl Translator {
             digests,
             body: Upload::new(input.body.take(), &entered, announced),
         };
-        let part = self.client.upload_part(part).await.map_err(|error| entered.fail(error))?;
+        let part = entered.client.upload_part(part).await.map_err(|error| entered.fail(error))?;
         let mut output = UploadPartOutput { e_tag: Some(etag(part.etag)), ..UploadPartOutput::default() };
         set_checksum_fields!(output, checksum::Fields::of(&part.checksums, 0));
         Ok(S3Response::new(output))
@@ -150,7 +150,7 @@ impl Translator {
                 input.copy_source_if_unmodified_since,
             ),
         };
-        let part = self.client.copy_part(part).await.map_err(|error| copy_failure(&entered, error))?;
+        let part = entered.client.copy_part(part).await.map_err(|error| copy_failure(&entered, error))?;
         let mut result = CopyPartResult {
             e_tag: Some(etag(part.etag)),
             last_modified: Some(timestamp(part.modified_unix_ms)),

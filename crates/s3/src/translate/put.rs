@@ -129,7 +129,7 @@ impl Translator {
             body: Upload::new(input.body.take(), &entered, announced),
             attributes: attribute_fields!(input).into_attributes(&entered)?,
         };
-        let info = self.client.put(put).await.map_err(|error| entered.fail(error))?;
+        let info = entered.client.put(put).await.map_err(|error| entered.fail(error))?;
         let headers = volatile_header(info.profile);
         Ok(S3Response::with_headers(put_output(info), headers))
     }

@@ -102,6 +102,26 @@ async fn connections_of_one_address_are_bounded() {
     assert!(fixture.metrics.reasons(1).await.contains(&"connections_of_address"));
 }
 
+/// When all connections are taken by forms that nobody has signed yet, the oldest makes room for the next connection.
+#[tokio::test]
+async fn unsigned_forms_make_room_for_others() {
+    let fixture = Fixture::open_with(Limits { connections: 3, ..limits() }, &[]).await;
+    let mut forms = Vec::new();
+    while forms.len() < 3 {
+        let form = Request::new("POST", "/bucket")
+            .header("content-type", "multipart/form-data; boundary=xyz")
+            .header("expect", "100-continue")
+            .body(&[b'x'; 1 << 10]);
+        let mut connection = fixture.connect().await;
+        connection.write(form.head().as_bytes()).await;
+        assert!(connection.until(b"100 Continue\r\n\r\n").await, "its fields are awaited");
+        forms.push(connection);
+    }
+    assert_eq!(fixture.put("k", b"bytes").await.status, 200);
+    assert!(fixture.metrics.reasons(1).await.contains(&"room"));
+    assert_eq!(fixture.get("k").await.body, b"bytes");
+}
+
 #[tokio::test]
 async fn requests_of_one_key_are_bounded_presigned_ones_included() {
     let fixture = Fixture::open_with(Limits { requests_per_key: 2, ..limits() }, &[]).await;

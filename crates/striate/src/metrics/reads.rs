@@ -105,6 +105,11 @@ pub(super) fn render_memory(page: &mut Page, memory: BudgetView) {
             "How often memory for bodies was taken back from an idle client.",
             memory.released,
         ),
+        (
+            "striate_body_memory_cut_total",
+            "Uploads that were ended because they were slow while others waited for memory.",
+            memory.cut,
+        ),
     ]);
 }
 
