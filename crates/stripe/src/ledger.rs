@@ -304,18 +304,19 @@ impl Ledger {
         let least = SLOW.max(own.map_or(Duration::ZERO, |arrival| arrival.mean_age(now)) * 2);
         // One that waits for memory is not waiting for its sender; of slow payers it goes all the same.
         let parked: BTreeSet<u64> = self.waiting.values().filter_map(|want| want.arrival).collect();
+        // Those of slow payers first: a machine without processor time to spare makes everybody seem slow.
         let mut slowest = Vec::new();
         for (id, arrival) in self.arrivals.iter().filter(|(_, arrival)| !arrival.is_cut && arrival.held > 0) {
             let (age, is_slow) = (arrival.mean_age(now), self.is_slow(arrival.payer, now));
             if is_slow || (age >= least && !parked.contains(id)) {
-                slowest.push((age, *id));
+                slowest.push((is_slow, age, *id));
             }
         }
         slowest.sort_by(|one, other| other.cmp(one));
         let needed = self.needed(&(want, ticket), now);
         let leaving = self.arrivals.values().filter(|arrival| arrival.is_cut);
         let (mut freed, mut cut) = (leaving.map(|arrival| arrival.held).sum::<usize>(), Vec::new());
-        for (_, id) in slowest {
+        for (_, _, id) in slowest {
             if freed >= needed {
                 break;
             }
