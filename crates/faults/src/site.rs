@@ -108,7 +108,7 @@ fn options(site: SiteId, is_first_start: bool) -> DiskStoreOptions {
     DiskStoreOptions {
         formats: FormatsInForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
         paged_from: 16 << 10,
-        segment_len: 96 << 10,
+        segment_len: Some(96 << 10),
         reserve_bytes: Some(64 << 10),
         compact_step_bytes: 32 << 10,
         direct_bytes: 24 << 10,

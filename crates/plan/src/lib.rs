@@ -39,6 +39,7 @@
 
 pub mod cache;
 pub mod cost;
+pub mod fullness;
 pub mod movement;
 pub mod placement;
 pub mod read;
@@ -51,6 +52,7 @@ pub mod wide;
 pub use cache::parities::{ParityBudget, PopularBlock};
 pub use cache::splits::MemorySite;
 pub use cost::{SiteCost, SiteQueue, USUAL_PER_BYTE};
+pub use fullness::{FreeSample, time_until_full};
 pub use placement::check::{PlacementFault, check_placement, racks_crossed};
 pub use placement::durability::{DurabilityRule, chunks_to_write, fewest_sites, is_durable};
 pub use placement::grouping::Grouping;

@@ -16,12 +16,23 @@
 //!
 //! A tombstone is copied along until the segment it names is durably gone (design.md §10.11). A damaged live record is
 //! never copied: its segment is set aside until the chunk has been repaired elsewhere and deleted here.
+//!
+//! Where there is no room to copy all that lives in a segment, its end is copied and cut off (module `victims`). Step 4
+//! is then:
+//! 4. Remove the snapshot, sync the directory. A snapshot may locate chunks in the part that goes; a later start would
+//!    believe it if the segment had grown again meanwhile. Then truncate the segment and sync it. A crash in between
+//!    leaves chunks stored twice.
+//!
+//! The segment still exists, and so may older copies before the cut. So tombstones for copies in the segment itself are
+//! copied along, too, unlike those of a segment that goes as a whole.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use striate_core::ChunkId;
 use striate_runtime::Runtime;
 
 use super::index::Location;
@@ -30,10 +41,11 @@ use super::record::{ChunkRecord, Record};
 use super::scan::{Scanner, read_stored};
 use super::segment::{SEGMENT_HEADER_LEN, Segment, SegmentHeader, SegmentName, create_segment};
 use super::state::{DeadCopy, SegmentState};
+use super::victims::{Choice, Part};
 use super::watch::WatchError;
-use super::writer::Writer;
-use super::{Shared, snapshot};
-use crate::filesystem;
+use super::writer::{Writer, is_full};
+use super::{Shared, sizes, snapshot};
+use crate::filesystem::{self, File};
 
 /// Result of [`super::DiskStore::compact_step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,17 +62,21 @@ pub enum CompactionStep {
 #[derive(Debug)]
 pub(super) struct Compaction {
     job: Option<Job>,
+    /// Number of jobs in a row that ended because the disk was full.
+    pub refusals: u32,
     /// Bytes in segments when the last snapshot was written.
     pub bytes_at_snapshot: u64,
 }
 
 /// Number of moved records that the index takes under one lock.
 const MOVES_PER_LOCK: usize = 1024;
+/// Number of jobs in a row that end on a full disk before compaction pauses; each has half the room of the one before.
+const MAX_REFUSALS: u32 = 8;
 
 impl Compaction {
     /// Creates the state for a last snapshot that covers `bytes_at_snapshot` of the segments.
     pub fn new(bytes_at_snapshot: u64) -> Self {
-        Self { job: None, bytes_at_snapshot }
+        Self { job: None, refusals: 0, bytes_at_snapshot }
     }
 
     /// Abandons the current job.
@@ -119,30 +135,41 @@ impl Shared {
             None => self.begin_job(&mut compaction),
         };
         result.unwrap_or_else(|error| {
-            tracing::warn!(directory = %self.directory.display(), %error, "a compaction was given up");
             compaction.stop(self);
+            compaction.refusals += u32::from(is_full(&error));
+            if is_full(&error) && compaction.refusals < MAX_REFUSALS {
+                return CompactionStep::Progress;
+            }
+            tracing::warn!(directory = %self.directory.display(), %error, "a compaction was given up");
+            compaction.refusals = 0;
             CompactionStep::Failed
         })
     }
 
     fn begin_job(&self, compaction: &mut Compaction) -> io::Result<CompactionStep> {
+        // Also what others write to the disk, or remove from it, is seen without a write.
+        self.free_bytes();
         self.bury_uncovered()?;
         self.seal_dead_active();
         let sealed: Vec<u32> = self.sealed_segments();
         for number in &sealed {
             self.unlink_dead_segments(std::iter::once(*number));
         }
-        let victims = self.choose_victims(&sealed);
-        if victims.is_empty() {
-            return self.checkpoint_if_due(compaction);
-        }
+        let victims = match self.choose_victims(&sealed, compaction) {
+            Choice::Nothing => return self.checkpoint_if_due(compaction),
+            Choice::Cut(part) => {
+                self.cut_dead_end(compaction, &part)?;
+                return Ok(CompactionStep::Progress);
+            }
+            Choice::Copy(parts) => parts,
+        };
         let name = self.next_segment_name();
         let temporary_path = name.temporary_path(&self.directory);
         let header = self.header_for(&victims);
         let file = create_segment(&*self.fs, name, &temporary_path, header)?;
         let mut state = self.state.write();
-        for number in &victims {
-            if let Some(segment) = state.segments.get_mut(number) {
+        for part in &victims {
+            if let Some(segment) = state.segments.get_mut(&part.segment) {
                 segment.compacting = true;
             }
         }
@@ -163,10 +190,10 @@ impl Shared {
     }
 
     /// Returns the header of a segment into which the records of `victims` are copied unchanged.
-    fn header_for(&self, victims: &[u32]) -> SegmentHeader {
+    fn header_for(&self, victims: &[Part]) -> SegmentHeader {
         let state = self.state.read();
-        let versions =
-            victims.iter().filter_map(|number| state.segments.get(number)).map(|segment| segment.version);
+        let segments = victims.iter().filter_map(|part| state.segments.get(&part.segment));
+        let versions = segments.map(|segment| segment.version);
         SegmentHeader { version: versions.max().unwrap_or(1), epoch: state.epoch }
     }
 
@@ -194,58 +221,18 @@ impl Shared {
         let mut writer = self.writer.lock();
         let Some(active) = &writer.active else { return };
         let dead = active.len - self.state.read().needed_bytes(active.segment.name.number).min(active.len);
-        if dead >= self.options.segment_len / 16 && self.is_worth_compacting(dead, active.len) {
+        if dead >= self.segment_len / 16 && self.is_worth_compacting(dead, active.len) {
             writer.seal();
         }
     }
 
     /// Returns whether enough is dead, absolutely (so that a compacted segment is not compacted for
-    /// its own header) and relatively.
-    fn is_worth_compacting(&self, dead: u64, len: u64) -> bool {
-        dead >= self.options.segment_len / 64
-            && dead * 1000 >= len * u64::from(self.options.compact_dead_permille)
-    }
-
-    /// Chooses the deadest segments, and short ones once there are several: as many as fit into
-    /// one segment and onto the disk.
-    fn choose_victims(&self, sealed: &[u32]) -> Vec<u32> {
-        const MANY: usize = 8;
-        /// Candidates sort in ascending order of their live share.
-        #[derive(PartialEq, Eq, PartialOrd, Ord)]
-        struct Candidate {
-            needed_permille: u64,
-            needed: u64,
-            number: u32,
-            is_worth_it: bool,
-        }
-        let mut candidates = Vec::new();
-        let state = self.state.read();
-        for number in sealed {
-            let Some(segment) = state.segments.get(number).filter(|segment| !segment.set_aside) else {
-                continue;
-            };
-            let needed = state.needed_bytes(*number).min(segment.len);
-            let is_worth_it = self.is_worth_compacting(segment.len - needed, segment.len);
-            if is_worth_it || segment.len < self.options.segment_len / 8 {
-                let needed_permille = needed * 1000 / segment.len.max(1);
-                candidates.push(Candidate { needed_permille, needed, number: *number, is_worth_it });
-            }
-        }
-        drop(state);
-        candidates.sort_unstable();
-        // Copies may use the reserve: that is what it is for.
-        let room = self.fs.space(&self.directory).map_or(0, |space| space.available);
-        let mut remaining_room = self.options.segment_len.min(room);
-        candidates.retain(|candidate| {
-            let fits = candidate.needed <= remaining_room;
-            remaining_room -= if fits { candidate.needed } else { 0 };
-            fits
-        });
-        // Short segments that are mostly alive are worth compacting only when many become one.
-        if candidates.len() < MANY {
-            candidates.retain(|candidate| candidate.is_worth_it);
-        }
-        candidates.into_iter().map(|candidate| candidate.number).collect()
+    /// its own header) and relatively: the fuller the disk, the less is enough.
+    pub(super) fn is_worth_compacting(&self, dead: u64, len: u64) -> bool {
+        let capacity = self.capacity_bytes.load(Ordering::Relaxed);
+        let free = self.available_bytes.load(Ordering::Relaxed).saturating_sub(self.reserve_bytes);
+        let permille = sizes::dead_permille(self.options.compact_dead_permille, free, capacity);
+        dead >= self.segment_len / 64 && dead * 1000 >= len * u64::from(permille)
     }
 
     fn continue_job(&self, compaction: &mut Compaction, mut job: Job) -> io::Result<CompactionStep> {
@@ -261,8 +248,12 @@ impl Shared {
             self.publish(job)?;
             self.move_index(job);
             self.bury_uncovered()?;
-            self.retire(job)?;
+            let ends = self.retire(job)?;
             compaction.job = None;
+            compaction.refusals = 0;
+            for victim in ends {
+                self.cut_off(compaction, &victim)?;
+            }
         }
         Ok(CompactionStep::Progress)
     }
@@ -285,7 +276,14 @@ impl Shared {
                 }
                 Ok(Some((_, record @ Record::Tombstone { target, .. }))) => {
                     let number = victim.segment.name.number;
-                    if self.state.read().is_needed(number, target) {
+                    *victim.tombstones.entry(target).or_default() += 1;
+                    let is_needed = {
+                        let state = self.state.read();
+                        // Of a segment that stays, a copy that the tombstone covers may lie before the cut.
+                        let is_own = !victim.part.is_whole() && target == number;
+                        is_own || state.is_needed(number, target)
+                    };
+                    if is_needed {
                         job.append(record, &[])?;
                         job.tombstones.push(target);
                     }
@@ -301,15 +299,16 @@ impl Shared {
     }
 
     fn next_victim(&self, job: &mut Job) -> io::Result<Option<Victim>> {
-        let Some(number) = job.waiting.pop() else { return Ok(None) };
+        let Some(part) = job.waiting.pop() else { return Ok(None) };
+        let number = part.segment;
         let found = self.state.read().segments.get(&number).map(|s| (s.segment.clone(), s.condemned));
         let Some((segment, condemned)) = found else { return Ok(None) };
         let file = self.open_files.get(&*self.fs, &segment)?;
         // Bytes behind a condemned segment's durable part were never acknowledged: a tombstone there must not be
         // carried into a segment where it would count.
         let end = file.len()?.min(condemned.unwrap_or(u64::MAX));
-        let scanner = Scanner::new(file.clone(), segment.name, SEGMENT_HEADER_LEN, end);
-        Ok(Some(Victim { segment, file, scanner }))
+        let scanner = Scanner::new(file.clone(), segment.name, part.from, end);
+        Ok(Some(Victim { part, tombstones: BTreeMap::new(), segment, file, scanner }))
     }
 
     /// Copies a record that the index points at, if it is intact.
@@ -401,23 +400,72 @@ impl Shared {
         Ok(())
     }
 
-    /// Releases the old segments, or sets them aside if a live record could not be copied.
-    fn retire(&self, job: &Job) -> io::Result<()> {
+    /// Removes the old segments, or sets them aside if a live record could not be copied. Returns those of which only
+    /// the end was copied.
+    fn retire(&self, job: &mut Job) -> io::Result<Vec<Victim>> {
+        let (mut ends, mut gone) = (Vec::new(), Vec::new());
         let mut state = self.state.write();
-        let mut aside = Vec::new();
-        for victim in &job.done {
+        for victim in job.done.drain(..) {
             let number = victim.segment.name.number;
+            let is_left = |chunk: &ChunkId| state.index.get(*chunk).is_some_and(|at| at.segment == number);
+            let is_damaged = match victim.part.is_whole() {
+                true => state.segments.get(&number).is_some_and(|segment| segment.live_bytes > 0),
+                false => victim.part.live.iter().any(is_left),
+            };
             let Some(segment) = state.segments.get_mut(&number) else { continue };
             segment.compacting = false;
-            if segment.live_bytes > 0 {
+            if is_damaged {
                 segment.set_aside = true;
-                aside.push(number);
                 tracing::error!(segment = %victim.segment.path.display(), "a segment with damaged chunks is set aside");
+            } else if victim.part.is_whole() {
+                gone.push(number);
+            } else {
+                ends.push(victim);
             }
         }
         drop(state);
-        let done = job.done.iter().map(|victim| victim.segment.name.number);
-        self.unlink(&done.filter(|number| !aside.contains(number)).collect::<Vec<_>>())
+        self.unlink(&gone)?;
+        Ok(ends)
+    }
+
+    /// Cuts off the end of a segment in which nothing is needed.
+    fn cut_dead_end(&self, compaction: &mut Compaction, part: &Part) -> io::Result<()> {
+        let found = self.state.read().segments.get(&part.segment).map(|found| found.segment.clone());
+        let Some(segment) = found else { return Ok(()) };
+        let file = self.open_files.get(&*self.fs, &segment)?;
+        self.truncate(compaction, part, &*file, &BTreeMap::new())
+    }
+
+    /// Cuts off the end of a segment that was copied.
+    fn cut_off(&self, compaction: &mut Compaction, victim: &Victim) -> io::Result<()> {
+        self.truncate(compaction, &victim.part, &*victim.file, &victim.tombstones)
+    }
+
+    /// Truncates a segment durably to where `part` begins; `tombstones` lie behind.
+    fn truncate(
+        &self,
+        compaction: &mut Compaction,
+        part: &Part,
+        file: &dyn File,
+        tombstones: &BTreeMap<u32, u32>,
+    ) -> io::Result<()> {
+        snapshot::remove(&*self.fs, &self.directory)?;
+        self.names.sync()?;
+        compaction.bytes_at_snapshot = 0;
+        let truncated = file.set_len(part.from).and_then(|()| file.sync());
+        let mut state = self.state.write();
+        match &truncated {
+            Ok(()) => state.cut_segment(part.segment, part.from, tombstones),
+            // What the file holds behind the cut is unknown, and not needed. What lies before it is read as ever.
+            Err(_) => {
+                if let Some(segment) = state.segments.get_mut(&part.segment) {
+                    segment.set_aside = true;
+                }
+            }
+        }
+        drop(state);
+        self.free_bytes();
+        truncated
     }
 
     /// Unlinks a segment among `numbers`, none of which is being appended to, that holds nothing that is needed.
@@ -462,8 +510,7 @@ impl Shared {
             // Most were never condemned. The next start sweeps what remains.
             let _ = self.fs.unlink(&name.condemned_path(&self.directory));
         }
-        self.available_bytes
-            .store(self.fs.space(&self.directory).map_or(0, |space| space.available), Ordering::Relaxed);
+        self.free_bytes();
         Ok(())
     }
 }

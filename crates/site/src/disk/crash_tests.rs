@@ -19,7 +19,7 @@ const CAPACITY: u64 = 1 << 30;
 /// written past the page cache.
 fn options() -> DiskStoreOptions {
     DiskStoreOptions {
-        segment_len: 6000,
+        segment_len: Some(6000),
         direct_bytes: 900,
         reserve_bytes: Some(0),
         compact_step_bytes: 2500,
@@ -71,10 +71,21 @@ enum Step {
     Write(u8),
     Delete(Vec<u8>),
     Compact,
+    /// A step of compaction while the disk has only so many bytes left.
+    CompactWithin(u64),
     Checkpoint,
     Reopen,
     /// Chunk format 2 comes into force.
     Upgrade,
+}
+
+/// Runs a step of compaction on a disk with `room` bytes left, which is then as large as before.
+fn compact_within(fs: &SimulatedFileSystem, store: &DiskStore, room: u64) -> CompactionStep {
+    let Ok(space) = fs.space(Path::new("/disk")) else { return CompactionStep::Failed };
+    fs.set_capacity(space.capacity - space.available + room);
+    let step = store.compact_step();
+    fs.set_capacity(space.capacity);
+    step
 }
 
 fn name(number: u8) -> ChunkId {
@@ -93,6 +104,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => prop::collection::vec(0u8..26, 1..5).prop_map(Step::Delete),
         1 => Just(Step::Upgrade),
         6 => Just(Step::Compact),
+        6 => (0u64..12_000).prop_map(Step::CompactWithin),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::Reopen),
     ]
@@ -100,7 +112,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 impl Known {
     /// Runs one step; returns false once the store no longer accepts changes.
-    fn step(&mut self, store: &DiskStore, step: &Step) -> bool {
+    fn step(&mut self, fs: &SimulatedFileSystem, store: &DiskStore, step: &Step) -> bool {
         match step {
             Step::Write(number) => {
                 self.chunks.entry(*number).and_modify(|fact| {
@@ -133,6 +145,10 @@ impl Known {
                 done
             }
             Step::Compact => store.compact_step() != CompactionStep::Failed,
+            Step::CompactWithin(room) => {
+                compact_within(fs, store, *room);
+                !fs.is_dead()
+            }
             Step::Checkpoint => store.checkpoint().is_ok(),
             Step::Upgrade => {
                 self.formats = Formats::NEWEST;
@@ -151,7 +167,7 @@ impl Known {
                 drop(store);
                 let Ok(opened) = open_with(fs, self.formats) else { return };
                 store = opened;
-            } else if !self.step(&store, step) {
+            } else if !self.step(fs, &store, step) {
                 return;
             }
         }
@@ -294,7 +310,7 @@ fn fail_calls(seed: u64, steps: &[Step], faults: &[Drawn], power_cut: bool) {
         fs.inject(Fault { call: CALLS[call], after, count, errno: if full { 28 } else { 5 } });
     }
     for step in steps {
-        known.step(&store, step);
+        known.step(&fs, &store, step);
         if !matches!(step, Step::Checkpoint | Step::Reopen) {
             known.check_stored(&store);
         }
@@ -518,6 +534,159 @@ fn a_full_disk_refuses_writes_cleanly_and_deletes_give_space_back() {
     block_on(store.write(chunk_id(999, 0, 1), bytes, None)).expect("there is room again");
 }
 
+/// A store on a full disk whose segments are as long as the disk is: those of an earlier release.
+struct FullStore {
+    fs: SimulatedFileSystem,
+    kept: Vec<ChunkId>,
+    gone: Vec<ChunkId>,
+}
+
+const FULL_CAPACITY: u64 = 150_000;
+const FULL_RESERVE: u64 = FULL_CAPACITY / 10;
+const FULL_PAYLOAD: usize = 1_500;
+
+impl FullStore {
+    fn open(fs: &SimulatedFileSystem, segment_len: u64) -> DiskStore {
+        Self::try_open(fs, segment_len).expect("opens")
+    }
+
+    fn try_open(fs: &SimulatedFileSystem, segment_len: u64) -> Result<DiskStore, DiskStoreError> {
+        let formats = FormatsInForce::new(Formats::NEWEST);
+        let options = DiskStoreOptions {
+            segment_len: Some(segment_len),
+            reserve_bytes: Some(FULL_RESERVE),
+            direct_bytes: usize::MAX,
+            paged_from: usize::MAX,
+            formats,
+            ..options()
+        };
+        DiskStore::open(&runtime(), Arc::new(fs.clone()), Path::new("/disk"), options)
+    }
+
+    /// Fills a disk and deletes every second chunk.
+    fn new(seed: u64) -> Self {
+        let fs = SimulatedFileSystem::new(seed, FULL_CAPACITY);
+        let store = Self::open(&fs, FULL_CAPACITY);
+        let chunk = |number: usize| chunk_id(number as u64, 0, 1);
+        let bytes = payload(1, FULL_PAYLOAD);
+        let write = |number| block_on(store.write(chunk(number), bytes.clone(), None));
+        let written = (0..1000).take_while(|number| write(*number).is_ok()).count();
+        assert!(written > 60, "{written}");
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            (0..written).map(chunk).enumerate().partition(|(i, _)| i % 2 == 0);
+        let names =
+            |list: Vec<(usize, ChunkId)>| list.into_iter().map(|(_, chunk)| chunk).collect::<Vec<_>>();
+        let (kept, gone) = (names(kept), names(gone));
+        block_on(store.delete(&gone, FencingEpoch(3))).expect("deletes work on a full disk");
+        block_on(store.close()).expect("closed");
+        Self { fs, kept, gone }
+    }
+
+    fn check(&self, store: &DiskStore) {
+        let read = |chunk: &ChunkId| {
+            block_on(store.read(ChunkRange { chunk: *chunk, offset: 0, len: FULL_PAYLOAD as u32 }))
+        };
+        for chunk in &self.kept {
+            assert_eq!(read(chunk), Ok(payload(1, FULL_PAYLOAD)), "{chunk}");
+        }
+        for chunk in &self.gone {
+            assert!(matches!(read(chunk), Err(SiteError::Missing(_))), "{chunk} is back");
+        }
+        let stale = block_on(store.delete(&[], FencingEpoch(2)));
+        assert!(matches!(stale, Err(SiteError::Fenced { .. })), "the epoch went back: {stale:?}");
+        check_accounting(store);
+    }
+
+    /// Compacts until there is nothing to do.
+    fn compact(store: &DiskStore) {
+        let steps = (0..2_000).take_while(|_| store.compact_step() == CompactionStep::Progress).count();
+        assert!(steps < 2_000, "compaction ends");
+    }
+}
+
+#[test]
+fn a_full_disk_recovers_within_its_reserve_although_its_segments_are_longer() {
+    let full = FullStore::new(1);
+    let store = FullStore::open(&full.fs, FULL_CAPACITY / 24);
+    let bytes = payload(1, FULL_PAYLOAD);
+    assert_eq!(block_on(store.write(chunk_id(9_000, 0, 1), bytes.clone(), None)), Err(SiteError::NoSpace));
+    FullStore::compact(&store);
+    full.check(&store);
+    let write = |number| block_on(store.write(chunk_id(number, 0, 1), bytes.clone(), None));
+    let written = (9_000..10_000).take_while(|number| write(*number).is_ok()).count();
+    assert!(
+        written * 10 >= full.gone.len() * 8,
+        "{written} chunks fit where {} were deleted",
+        full.gone.len()
+    );
+    drop(store);
+    full.check(&FullStore::open(&full.fs, FULL_CAPACITY / 24));
+}
+
+#[test]
+fn a_crash_anywhere_in_the_recovery_of_a_full_disk_loses_nothing() {
+    let changes = {
+        let full = FullStore::new(1);
+        let before = full.fs.changes();
+        FullStore::compact(&FullStore::open(&full.fs, FULL_CAPACITY / 24));
+        full.fs.changes() - before
+    };
+    assert!(changes > 100, "{changes}");
+    for change in 1..=changes {
+        for power_cut in [true, false] {
+            let mut full = FullStore::new(change);
+            full.fs.die_at(full.fs.changes() + change);
+            if let Ok(store) = FullStore::try_open(&full.fs, FULL_CAPACITY / 24) {
+                let _ = (0..2_000).take_while(|_| store.compact_step() == CompactionStep::Progress).count();
+            }
+            full.fs = if power_cut { full.fs.after_power_cut() } else { full.fs.after_kill() };
+            let store = FullStore::open(&full.fs, FULL_CAPACITY / 24);
+            full.check(&store);
+            FullStore::compact(&store);
+            full.check(&store);
+            block_on(store.write(chunk_id(9_000, 0, 1), payload(1, FULL_PAYLOAD), None))
+                .expect("there is room again");
+            drop(store);
+            full.check(&FullStore::open(&full.fs, FULL_CAPACITY / 24));
+        }
+    }
+}
+
+/// A chunk is deleted and written again in one segment, whose end is then cut off: the tombstone there covers a copy
+/// before the cut.
+#[test]
+fn a_tombstone_in_the_end_of_a_segment_outlives_the_cut() {
+    let fs = SimulatedFileSystem::new(1, CAPACITY);
+    let store = FullStore::open(&fs, 100_000);
+    let chunk = |number| chunk_id(number, 0, 1);
+    let write = |store: &DiskStore, number| {
+        block_on(store.write(chunk(number), payload(number, 2_000), None)).expect("written");
+    };
+    (0..10).for_each(|number| write(&store, number));
+    block_on(store.delete(&[chunk(0), chunk(7), chunk(8)], FencingEpoch(1))).expect("deleted");
+    write(&store, 10);
+    store.checkpoint().expect("a snapshot");
+    drop(store);
+    let store = FullStore::open(&fs, 10_000);
+    let first = *store.shared.state.read().segments.keys().next().expect("a segment");
+    let len = || store.shared.state.read().segments[&first].len;
+    let before = len();
+    let steps = (0..50)
+        .take_while(|_| len() == before)
+        .map(|_| compact_within(&fs, &store, FULL_RESERVE + 500))
+        .count();
+    assert!(steps < 50 && len() < before, "the end was cut off: {before}");
+    drop(store);
+    let store = FullStore::open(&fs.after_power_cut(), 10_000);
+    for number in 0..=10 {
+        let read = block_on(store.read(ChunkRange { chunk: chunk(number), offset: 0, len: 2_000 }));
+        match number {
+            0 | 7 | 8 => assert!(matches!(read, Err(SiteError::Missing(_))), "chunk {number} is back"),
+            _ => assert_eq!(read, Ok(payload(number, 2_000)), "chunk {number}"),
+        }
+    }
+}
+
 #[test]
 fn a_truly_full_disk_without_a_reserve_fails_whole_groups_and_recovers() {
     let fs = SimulatedFileSystem::new(1, 10_000);
@@ -568,7 +737,7 @@ fn a_start_after_a_kill_makes_names_and_bytes_durable_before_it_acknowledges() {
             let mut known = Known::default();
             known.run(&fs, &[Step::Write(1)]);
             let fs = fs.after_kill();
-            known.step(&open(&fs).expect("opens"), &Step::Write(2));
+            known.step(&fs, &open(&fs).expect("opens"), &Step::Write(2));
             check_after(&known, &fs.after_power_cut());
         }
     }
@@ -584,7 +753,7 @@ fn a_chunk_deleted_during_its_compaction_stays_deleted() {
     let fs = SimulatedFileSystem::new(0, CAPACITY);
     let (mut known, store) = (Known::default(), open(&fs).expect("opens"));
     for step in &steps {
-        assert!(known.step(&store, step));
+        assert!(known.step(&fs, &store, step));
     }
     drop(store);
     check_after(&known, &fs.after_kill());
@@ -600,7 +769,7 @@ fn a_chunk_deleted_while_its_compaction_ends_stays_deleted() {
         let (mut known, store) = (Known::default(), Arc::new(open(&fs).expect("opens")));
         // The first segment is full, and half of it dies.
         for step in (0..19).map(Write).chain([Delete((6..12).collect())]) {
-            assert!(known.step(&store, &step));
+            assert!(known.step(&fs, &store, &step));
         }
         assert_eq!(store.compact_step(), CompactionStep::Progress, "a job has begun");
         let old_place = {
@@ -615,11 +784,11 @@ fn a_chunk_deleted_while_its_compaction_ends_stays_deleted() {
                 assert_eq!(ending.compact_step(), CompactionStep::Progress);
             }
         }));
-        assert!(known.step(&store, &Delete(vec![1])));
+        assert!(known.step(&fs, &store, &Delete(vec![1])));
         assert!(!store.shared.state.read().segments.contains_key(&old_place), "the job ended in the middle");
         // Then the tombstone's segment is compacted, too.
         for step in [Delete((13..19).collect()), last.clone()].into_iter().chain((0..12).map(|_| Compact)) {
-            assert!(known.step(&store, &step));
+            assert!(known.step(&fs, &store, &step));
         }
         if last == Checkpoint && !with_snapshot {
             fs.unlink(&snapshot::path(&store.shared.directory)).expect("there was one");
@@ -656,13 +825,13 @@ fn a_process_short_of_descriptors_or_memory_condemns_nothing_and_writes_go_on_af
         let fs = SimulatedFileSystem::new(3, CAPACITY);
         let mut known = Known::default();
         let store = open(&fs).expect("opens");
-        assert!(known.step(&store, &Step::Write(1)));
+        assert!(known.step(&fs, &store, &Step::Write(1)));
         fs.inject(Fault { call, after: 0, count: u64::MAX, errno });
         let mut refused = 0;
         // More than a segment holds: the shortage meets a segment that rolls.
         for number in 2..20 {
             match block_on(store.write(name(number), content(number), None)) {
-                Ok(()) => assert!(known.step(&store, &Step::Write(number)), "it is stored"),
+                Ok(()) => assert!(known.step(&fs, &store, &Step::Write(number)), "it is stored"),
                 Err(SiteError::Busy) => refused += 1,
                 Err(error) => panic!("errno {errno} of {call:?}: {error}"),
             }
@@ -673,9 +842,9 @@ fn a_process_short_of_descriptors_or_memory_condemns_nothing_and_writes_go_on_af
         assert!(!has_condemned(&fs), "errno {errno} of {call:?}");
         fs.heal();
         for number in 2..30 {
-            assert!(known.step(&store, &Step::Write(number)), "errno {errno} of {call:?}: {number}");
+            assert!(known.step(&fs, &store, &Step::Write(number)), "errno {errno} of {call:?}: {number}");
         }
-        assert!(known.step(&store, &Step::Delete(vec![3, 5])));
+        assert!(known.step(&fs, &store, &Step::Delete(vec![3, 5])));
         drop(store);
         // What was refused does not count after a power cut either.
         check_after(&known, &fs.after_power_cut());

@@ -21,7 +21,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 /// Chunks of more than 300,000 bytes are paged.
 fn options(formats: &FormatsInForce) -> DiskStoreOptions {
     DiskStoreOptions {
-        segment_len: 2 << 20,
+        segment_len: Some(2 << 20),
         reserve_bytes: Some(0),
         formats: formats.clone(),
         paged_from: 300_000,
@@ -153,7 +153,7 @@ fn only_format_1_is_written_until_2_is_in_force_and_each_in_segments_of_its_own(
 fn compaction_keeps_forms_and_pages_stay_pages() {
     let fs = SimulatedFileSystem::new(1, 1 << 30);
     let formats = FormatsInForce::new(Formats::OLDEST);
-    let store = open_with(&fs, DiskStoreOptions { segment_len: 4 << 20, ..options(&formats) });
+    let store = open_with(&fs, DiskStoreOptions { segment_len: Some(4 << 20), ..options(&formats) });
     let bytes = |number: u64| payload(number, if number.is_multiple_of(2) { 400_000 } else { 100_000 });
     for number in 0..40 {
         if number == 20 {

@@ -1,5 +1,6 @@
 //! A compaction job: which segments it copies, and the segment that it fills.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,9 +13,10 @@ use super::layout;
 use super::record::{ChunkRecord, Record};
 use super::scan::Scanner;
 use super::segment::{Segment, SegmentHeader, SegmentName};
+use super::victims::Part;
 use crate::filesystem::File;
 
-/// Copies the live records of some segments into one.
+/// Copies the live records of some segments, or of the end of one, into a new segment.
 #[derive(Debug)]
 pub(super) struct Job {
     pub name: SegmentName,
@@ -22,8 +24,8 @@ pub(super) struct Job {
     pub file: Arc<dyn File>,
     pub len: u64,
     pub header: SegmentHeader,
-    /// Segments still to be copied, in reverse order.
-    pub waiting: Vec<u32>,
+    /// Parts still to be copied, in reverse order.
+    pub waiting: Vec<Part>,
     pub current: Option<Victim>,
     pub done: Vec<Victim>,
     pub moved: Vec<MovedRecord>,
@@ -31,9 +33,12 @@ pub(super) struct Job {
     pub tombstones: Vec<u32>,
 }
 
-/// A segment that is being copied.
+/// A segment, or the end of one, that is being copied.
 #[derive(Debug)]
 pub(super) struct Victim {
+    pub part: Part,
+    /// Tombstones found in the part, by the segment whose copy they cover.
+    pub tombstones: BTreeMap<u32, u32>,
     pub segment: Arc<Segment>,
     pub file: Arc<dyn File>,
     pub scanner: Scanner,

@@ -33,9 +33,11 @@ mod record;
 mod recovery;
 mod scan;
 mod segment;
+mod sizes;
 mod snapshot;
 mod state;
 mod tables;
+mod victims;
 mod watch;
 mod writer;
 
@@ -72,13 +74,15 @@ pub use self::compaction::CompactionStep;
 /// Options of a disk store. The defaults suit disks of any size.
 #[derive(Clone, Debug)]
 pub struct DiskStoreOptions {
-    /// Length in bytes at which a segment is sealed; at most 1 GiB.
-    pub segment_len: u64,
+    /// Length in bytes at which a segment is sealed; at most 1 GiB. `None`: so that two fit into the reserve, and at
+    /// most 256 MiB.
+    pub segment_len: Option<u64>,
     /// Bytes of the file system that writes must leave free, so that deletes, compaction and metadata
     /// can continue. `None`: one hundredth of the disk, but at least 64 MiB and at most 8 GiB, and never
     /// more than an eighth of the disk.
     pub reserve_bytes: Option<u64>,
-    /// Share of dead bytes, in thousandths, from which a segment is compacted.
+    /// Share of dead bytes, in thousandths, from which a segment is compacted while a tenth of the disk or more is free.
+    /// On fuller disks a smaller share is enough.
     pub compact_dead_permille: u32,
     /// Maximum number of bytes that one compaction step reads.
     pub compact_step_bytes: u64,
@@ -105,7 +109,7 @@ pub struct DiskStoreOptions {
 impl Default for DiskStoreOptions {
     fn default() -> Self {
         Self {
-            segment_len: 256 * 1024 * 1024,
+            segment_len: None,
             reserve_bytes: None,
             compact_dead_permille: 350,
             compact_step_bytes: 4 * 1024 * 1024,
@@ -176,6 +180,7 @@ struct Shared {
     names: Box<dyn Directory>,
     options: DiskStoreOptions,
     reserve_bytes: u64,
+    segment_len: u64,
     state: RwLock<State>,
     open_files: OpenFiles,
     tables: Tables,
@@ -238,9 +243,11 @@ impl DiskStore {
         options: DiskStoreOptions,
     ) -> Result<Self, DiskStoreError> {
         let LockedDirectory { directory, lock_path, lock, space } = LockedDirectory::new(&*fs, root)?;
-        let options = DiskStoreOptions { segment_len: options.segment_len.min(1 << 30), ..options };
+        let reserve_bytes = options.reserve_bytes.unwrap_or_else(|| sizes::default_reserve(space.capacity));
+        let segment_len = options.segment_len.unwrap_or_else(|| sizes::default_segment_len(reserve_bytes));
+        let segment_len = segment_len.min(1 << 30);
         let open_files = OpenFiles::new(options.open_files.max(4));
-        let recovered = recovery::recover(&*fs, &directory, &open_files, options.segment_len)?;
+        let recovered = recovery::recover(&*fs, &directory, &open_files, segment_len)?;
         let watch = Watch::new(&*fs, &[identity::identity_path(root), lock_path])
             .map_err(|error| DiskStoreError::io("identify", &directory, error))?;
         let names =
@@ -248,7 +255,8 @@ impl DiskStore {
         let bytes_at_snapshot = recovered.state.disk_bytes().saturating_sub(recovered.scanned_bytes);
         let shared = Arc::new(Shared {
             runtime: runtime.clone(),
-            reserve_bytes: options.reserve_bytes.unwrap_or_else(|| default_reserve(space.capacity)),
+            reserve_bytes,
+            segment_len,
             tables: Tables::new(options.table_bytes),
             options,
             directory,
@@ -340,11 +348,6 @@ impl Drop for DiskStore {
         self.shared.compaction.lock().stop(&self.shared);
         self.shared.lock.lock().take();
     }
-}
-
-fn default_reserve(capacity: u64) -> u64 {
-    const MIB: u64 = 1024 * 1024;
-    (capacity / 100).clamp(64 * MIB, 8 * 1024 * MIB).min(capacity / 8)
 }
 
 impl Shared {
@@ -487,8 +490,7 @@ impl ChunkStore for DiskStore {
     }
 
     async fn list(&self, from: Option<ChunkId>, limit: usize) -> Result<ChunkPage, SiteError> {
-        let first =
-            from.unwrap_or(ChunkId { stripe: Default::default(), index: 0, generation: Default::default() });
+        let first = from.unwrap_or(State::FIRST_CHUNK);
         let state = self.shared.state.read();
         let mut remaining = state.index.range(first);
         let chunks = remaining.by_ref().take(limit.max(1)).map(|(id, location)| location.info(id)).collect();

@@ -100,7 +100,12 @@ impl Shared {
                 }
                 Err(error) => return Some(Err(unreadable(chunk, &error))),
             };
-            return read(&StoredChunk { shared: self, chunk, location, segment: &segment, file }).transpose();
+            let outcome = read(&StoredChunk { shared: self, chunk, location, segment: &segment, file });
+            // A compaction may have cut the segment off where the chunk was.
+            if outcome.is_err() && self.has_moved(chunk, location) {
+                continue;
+            }
+            return outcome.transpose();
         }
         Some(Err(SiteError::Unavailable(format!("the segment of chunk {chunk} cannot be opened"))))
     }

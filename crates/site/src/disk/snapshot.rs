@@ -24,6 +24,7 @@
 //! (module `recovery`).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use striate_codec::crc32c;
@@ -102,6 +103,14 @@ pub(super) fn encode(state: &State, active: Option<u32>, next_segment: u32, next
     let crc = crc32c(&out);
     put_u32(&mut out, crc);
     out
+}
+
+/// Removes the snapshot, if there is one: the next start scans everything. The caller syncs the directory.
+pub(super) fn remove(fs: &dyn FileSystem, directory: &Path) -> io::Result<()> {
+    match fs.unlink(&path(directory)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the snapshot of a directory, if there is an intact one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use striate_core::{ChunkId, FencingEpoch};
+use striate_core::{ChunkId, FencingEpoch, Generation, StripeId};
 
 use super::index::{Index, Location};
 use super::record::TOMBSTONE_LEN;
@@ -75,6 +75,9 @@ impl SegmentState {
 }
 
 impl State {
+    /// The lowest name of a chunk.
+    pub const FIRST_CHUNK: ChunkId = ChunkId { stripe: StripeId(0), index: 0, generation: Generation(0) };
+
     /// Returns the total bytes of all segments.
     pub fn disk_bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.len).sum()
@@ -88,6 +91,14 @@ impl State {
             false => 0,
         };
         segment.live_bytes + segment.tombstones.iter().map(needed).sum::<u64>() * TOMBSTONE_LEN
+    }
+
+    /// Returns the number of bytes of the tombstones in a segment that a compaction of its end may have to copy: also
+    /// those for copies in the segment itself, of which some may lie before that end.
+    pub fn needed_tombstone_bytes(&self, number: u32) -> u64 {
+        let Some(segment) = self.segments.get(&number) else { return 0 };
+        let needed = segment.tombstones.iter().filter(|(target, _)| self.segments.contains_key(target));
+        needed.map(|(_, count)| u64::from(*count)).sum::<u64>() * TOMBSTONE_LEN
     }
 
     /// Returns whether a tombstone in segment `within` for a copy in segment `target` must be kept: the copy may still
@@ -154,6 +165,20 @@ impl State {
     /// Returns whether the epoch stays on the medium if the segment is removed.
     pub fn epoch_is_elsewhere(&self, number: u32) -> bool {
         self.segments.iter().any(|(other, segment)| *other != number && segment.epoch >= self.epoch)
+    }
+
+    /// Records that a segment was durably cut off at `len`, and with it `tombstones`, by the segments whose copies they
+    /// cover. The cut part may have held the segment's highest epoch.
+    pub fn cut_segment(&mut self, number: u32, len: u64, tombstones: &BTreeMap<u32, u32>) {
+        let Some(segment) = self.segments.get_mut(&number) else { return };
+        segment.len = len;
+        segment.epoch = FencingEpoch::NONE;
+        for (target, cut) in tombstones {
+            if let Some(count) = segment.tombstones.get_mut(target) {
+                *count = count.saturating_sub(*cut);
+            }
+        }
+        segment.tombstones.retain(|_, count| *count > 0);
     }
 
     /// Forgets a segment that is durably gone, and with it every reason to keep tombstones for its copies.

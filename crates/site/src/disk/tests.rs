@@ -72,7 +72,12 @@ fn forms() -> [DiskStoreOptions; 3] {
 }
 
 fn small_segments() -> DiskStoreOptions {
-    DiskStoreOptions { segment_len: 50_000, reserve_bytes: Some(0), open_files: 4, ..Default::default() }
+    DiskStoreOptions {
+        segment_len: Some(50_000),
+        reserve_bytes: Some(0),
+        open_files: 4,
+        ..Default::default()
+    }
 }
 
 fn open(runtime: &Runtime, root: &Path, options: DiskStoreOptions) -> Result<DiskStore, DiskStoreError> {

@@ -392,8 +392,7 @@ impl Writer {
     /// Returns the segment to append records of up to `version` to. Creates one if there is none, or if the current one
     /// is long enough or of an older format.
     fn activate(&mut self, shared: &Shared, version: u8) -> Result<&mut ActiveSegment, AppendError> {
-        let is_over =
-            |active: &ActiveSegment| active.len >= shared.options.segment_len || active.version < version;
+        let is_over = |active: &ActiveSegment| active.len >= shared.segment_len || active.version < version;
         if self.active.as_ref().is_some_and(is_over) {
             self.seal();
         }
@@ -461,7 +460,7 @@ fn named_copies(records: &[(Record, Bytes)]) -> HashSet<(ChunkId, u32)> {
     named.collect()
 }
 
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

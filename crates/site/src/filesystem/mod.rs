@@ -151,8 +151,12 @@ pub fn write_atomically(fs: &dyn FileSystem, path: &Path, content: &[u8]) -> io:
         _ => {}
     }
     let file = fs.create(&temporary)?;
-    file.write_all_at(&mut [IoSlice::new(content)], 0)?;
-    file.sync()?;
+    let written = file.write_all_at(&mut [IoSlice::new(content)], 0).and_then(|()| file.sync());
+    if let Err(error) = written {
+        // On a full disk it would keep the space that it got.
+        let _ = fs.unlink(&temporary);
+        return Err(error);
+    }
     fs.rename(&temporary, path)?;
     fs.sync_directory(path.parent().unwrap_or(Path::new(".")))
 }

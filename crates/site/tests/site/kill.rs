@@ -28,7 +28,7 @@ enum Fact {
 /// Opens the store. From the fifth round on, chunk format 2 is in force.
 fn open(directory: &Path, round: u64) -> DiskStore {
     let options = DiskStoreOptions {
-        segment_len: 200_000,
+        segment_len: Some(200_000),
         reserve_bytes: Some(0),
         formats: FormatsInForce::new(if round < 5 { Formats::OLDEST } else { Formats::NEWEST }),
         paged_from: 5000,

@@ -48,7 +48,7 @@ impl StoreUnderTest for OnDisk {
         }
         let is_old = self.opened <= self.old_openings;
         let options = DiskStoreOptions {
-            segment_len: 300_000,
+            segment_len: Some(300_000),
             reserve_bytes: Some(0),
             formats: FormatsInForce::new(if is_old { Formats::OLDEST } else { Formats::NEWEST }),
             paged_from: 100_000,

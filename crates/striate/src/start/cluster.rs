@@ -6,6 +6,7 @@
 //! other roster, then metadata, then the client's set of sites.
 
 mod background;
+mod fullness;
 mod members;
 mod memory;
 mod neighbours;
@@ -64,6 +65,7 @@ struct Inner {
     upkeep: Upkeep,
     rebalancer: Rebalancer,
     optimiser: Optimiser,
+    fullness: fullness::Fullness,
 }
 
 /// What serves requests, over the sites.
@@ -123,6 +125,7 @@ impl Cluster {
             upkeep: Upkeep::new(upkeep),
             rebalancer: Rebalancer::default(),
             optimiser: Optimiser::paused(),
+            fullness: fullness::Fullness::default(),
         };
         Self { inner: Arc::new(inner) }
     }

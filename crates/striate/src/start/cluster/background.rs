@@ -49,6 +49,7 @@ impl Cluster {
                 runtime.spawn(self.clone().scrub_metadata(embedded.clone())),
                 runtime.spawn(self.clone().watch_directories()),
                 runtime.spawn(self.clone().watch_profiles()),
+                runtime.spawn(self.clone().watch_fullness()),
             ]),
             None => tasks.extend([
                 runtime.spawn(self.clone().follow_sites()),

@@ -26,8 +26,6 @@ pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
 pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Rows per scan.
 const PAGE: usize = 1_000;
-/// Free bytes below which a site is called full: it accepts not even a few chunks.
-const FULL_BYTES: u64 = 16 << 20;
 
 impl Cluster {
     /// Returns the state of the whole store.
@@ -232,16 +230,7 @@ impl Cluster {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             warnings.push(format!("site {} on {} is {}{reason}", site.site, site.address, site.state));
         }
-        let is_full = |site: &&SiteState| {
-            let Capacity { total_bytes, free_bytes, .. } = site.capacity;
-            site.state == "ok" && total_bytes > 0 && free_bytes < FULL_BYTES
-        };
-        for site in sites.iter().filter(is_full) {
-            warnings.push(format!(
-                "site {} on {} is full and takes no chunks; delete objects or add disks",
-                site.site, site.address
-            ));
-        }
+        warnings.extend(self.fullness_warnings(sites));
         let in_sync = mirrors.iter().filter(|mirror| mirror.in_sync).count();
         let mirror_count = super::layout(&self.inner.state.lock().roster).mirrors();
         if in_sync < mirror_count && self.inner.services.embedded.is_some() {
