@@ -10,6 +10,7 @@ pub mod report;
 mod screen;
 mod upgrade;
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -23,11 +24,12 @@ use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
-    BucketInfo, Explain, Explanation, NewBucket, NewOrigin, ReplaceDisk, ReplaceOutcome, SetBucket, Status,
+    BucketInfo, DiskOutcome, DiskPath, DrainDisk, DrainProgress, Explain, Explanation, NewBucket, NewOrigin,
+    ReplaceOutcome, SetBucket, Status,
 };
 use crate::args::{
-    BucketCommand, BucketPacking, ColdArgs, DiskCommand, ExplainArgs, HealArgs, MetaCommand, OriginArgs,
-    PackCommand, ServerCommand, StatusArgs, VerifyArgs,
+    AdminArgs, BucketCommand, BucketPacking, ColdArgs, DiskCommand, ExplainArgs, HealArgs, MetaCommand,
+    OriginArgs, PackCommand, ServerCommand, StatusArgs, VerifyArgs,
 };
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
@@ -171,7 +173,7 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
             let server = AdminClient::find(runtime, &admin)?;
             let path = std::path::absolute(&path).map_err(Failure::refused)?;
             let replaced: ReplaceOutcome =
-                server.post("/v1/disks/replace", &ReplaceDisk { path: path.clone() }).await?;
+                server.post("/v1/disks/replace", &DiskPath { path: path.clone() }).await?;
             println!(
                 "{} is site {} now, in place of site {}",
                 path.display(),
@@ -181,7 +183,63 @@ pub async fn disk(runtime: Runtime, command: DiskCommand) -> Outcome {
             replaced.notes.iter().for_each(|note| println!("{note}"));
             Ok(())
         }
+        DiskCommand::Add { path, admin } => {
+            let DiskOutcome { site, path, .. } = change_disk(runtime, &admin, "add", &path).await?;
+            println!(
+                "{0} is site {site} now; chunks move to it. Name it in the server's command from the next start on",
+                path.display()
+            );
+            Ok(())
+        }
+        DiskCommand::Drain { path, no_wait, admin } => drain(runtime, &admin, &path, !no_wait).await,
+        DiskCommand::Resume { path, admin } => {
+            let DiskOutcome { site, path, .. } = change_disk(runtime, &admin, "resume", &path).await?;
+            println!("{} (site {site}) takes new chunks again", path.display());
+            Ok(())
+        }
+        DiskCommand::Remove { path, admin } => {
+            let DiskOutcome { site, path, .. } = change_disk(runtime, &admin, "remove", &path).await?;
+            println!(
+                "{0} was site {site} and belongs to the store no more; what is on it is not needed. Take it out of the \
+                 server's command before the next start",
+                path.display()
+            );
+            Ok(())
+        }
     }
+}
+
+async fn change_disk(runtime: Runtime, admin: &AdminArgs, change: &str, path: &Path) -> Outcome<DiskOutcome> {
+    let path = std::path::absolute(path).map_err(Failure::refused)?;
+    AdminClient::find(runtime, admin)?.post(&format!("/v1/disks/{change}"), &DiskPath { path }).await
+}
+
+/// Drains a disk, and shows what is left on it until it is empty if `wait` is set.
+async fn drain(runtime: Runtime, admin: &AdminArgs, path: &Path, wait: bool) -> Outcome {
+    let path = std::path::absolute(path).map_err(Failure::refused)?;
+    let server = AdminClient::find(runtime, admin)?;
+    let mut shown = String::new();
+    let progress = |value: serde_json::Value| {
+        let Ok(DrainProgress { left }) = serde_json::from_value(value) else { return };
+        if left != shown {
+            eprintln!("{} still has {left}", path.display());
+            shown = left;
+        }
+    };
+    let report =
+        server.follow_with("/v1/disks/drain", &DrainDisk { path: path.clone(), wait }, progress).await?;
+    let DiskOutcome { site, is_empty, .. } = serde_json::from_value(report).map_err(Failure::failed)?;
+    match is_empty {
+        true => println!(
+            "{0} (site {site}) is empty; `striate disk remove {0}` takes it out of the store",
+            path.display()
+        ),
+        false => println!(
+            "{} (site {site}) takes no new chunks, and what it has moves to the others; `striate status` shows how much is left",
+            path.display()
+        ),
+    }
+    Ok(())
 }
 
 /// Runs `striate bucket …`.

@@ -54,6 +54,7 @@ pub use packing::walk::pack_bucket;
 pub use packing::{PackOptions, PackReport};
 pub use repair::heal::{HealProgress, HealReport, heal};
 pub use repair::pace::RepairLimits;
+pub use repair::returned::{SiteComparison, compare_site};
 pub use repair::scrub::keep_scrubbing;
 pub use repair::service::{RepairOptions, RepairService};
 pub use repair::verify::{VerifyProgress, VerifyReport, verify};

@@ -5,6 +5,7 @@
 //! other; everything done so far remains valid.
 
 mod buckets;
+mod disks;
 mod explain;
 mod keys;
 mod metadata;
@@ -27,7 +28,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use striate_commands::admin::find::{SOCKET_NAME, STATE_FOLDER};
-use striate_commands::admin::messages::{Line, Refusal, ReplaceDisk, ReplaceOutcome};
+use striate_commands::admin::messages::{Line, Refusal};
 use striate_commands::failure::Failure;
 use striate_listen::next_connection;
 use striate_runtime::Runtime;
@@ -182,7 +183,7 @@ impl AdminService {
             (Method::GET, ["v1", "status"]) => {
                 Ok(ok(&self.shared.cluster.status(&self.shared.endpoint).await))
             }
-            (Method::POST, ["v1", "disks", "replace"]) => self.replace(read(body).await?).await,
+            (Method::POST, ["v1", "disks", change]) => self.disks(change, body).await,
             (Method::POST, ["v1", "explain"]) => self.explain(read(body).await?).await,
             (Method::GET, ["v1", "upgrade"]) => Ok(ok(&self.shared.cluster.formats().await?)),
             (Method::POST, ["v1", "upgrade", "finalize"]) => {
@@ -205,31 +206,6 @@ impl AdminService {
                 "this server knows no {method} {path}; do the command and the server have the same version?"
             ))),
         }
-    }
-
-    async fn replace(&self, wish: ReplaceDisk) -> Result<Response<Body>, Failure> {
-        let replaced = self.shared.cluster.replace(&wish.path).await?;
-        tracing::info!(path = %wish.path.display(), old = %replaced.old, new = %replaced.new, "disk replaced");
-        for directory in self.shared.cluster.directories() {
-            let is_there = directory.join(STATE_FOLDER).is_dir();
-            if is_there
-                && !striate_commands::admin::find::is_alive(&directory.join(STATE_FOLDER).join(SOCKET_NAME))
-            {
-                self.serve_directory(&directory);
-            }
-        }
-        let mut notes = Vec::new();
-        if let Some(aside) = &replaced.aside {
-            notes.push(format!(
-                "files of this store that were left in the directory, without the identity of a disk, were moved to {}; \
-                 remove that folder once the store is whole again",
-                aside.display()
-            ));
-        }
-        notes
-            .push("the lost chunks are rebuilt in the background; `striate heal` does it at once".to_owned());
-        let outcome = ReplaceOutcome { old_site: replaced.old.0, new_site: replaced.new.0, notes };
-        Ok(changed(&wish.path.display().to_string(), &outcome))
     }
 
     /// Waits for exclusive use of an operation that runs once at a time; returns `None` if another one is running.
@@ -392,7 +368,11 @@ pub(super) struct Subject(String);
 
 /// As [`ok`], for a command that made or changed `subject`, which its path does not name.
 pub(super) fn changed(subject: &str, message: &impl Serialize) -> Response<Body> {
-    let mut answer = ok(message);
+    about(subject, ok(message))
+}
+
+/// Notes for the audit log what an answer is about.
+fn about(subject: &str, mut answer: Response<Body>) -> Response<Body> {
     answer.extensions_mut().insert(Subject(subject.to_owned()));
     answer
 }

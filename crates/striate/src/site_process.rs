@@ -31,6 +31,7 @@ use crate::membership::messages::{RegisterMemoryRequest, RegisterReply, Register
 use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::resident::ResidentMemory;
 use crate::server::{listen, watch_hangups, watch_signals};
+use crate::start::attempts::{Attempt, Ending, find_member};
 use crate::start::directories::{DirectoryContents, DirectoryError, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, RequiredFormats, Roster};
@@ -189,9 +190,44 @@ impl Process {
         tokio::select! {
             () = serving => {}
             () = self.keep_registered(&member, &site, &address, formats, &in_force) => {}
+            () = self.keep_open(&member, &site, lock) => {}
         }
         site.close().await;
-        drop((neighbours, lock));
+        drop(neighbours);
+        Ok(())
+    }
+
+    /// Opens the site's store anew when its disk is back, or to try it again after it failed. Holds the directory's lock.
+    async fn keep_open(&self, member: &Member, site: &DiskSite, mut lock: DirectoryLock) {
+        let mut attempt = Attempt::default();
+        loop {
+            self.runtime.sleep(RETRY_EVERY).await;
+            if site.failure().is_none() || !attempt.begin(self.runtime.now()) {
+                continue;
+            }
+            let ending = match self.reopen(member, site, &mut lock).await {
+                Ok(()) => Ending::TakenBack,
+                Err(ending) => ending,
+            };
+            attempt.end(member, ending, self.runtime.now());
+        }
+    }
+
+    async fn reopen(&self, member: &Member, site: &DiskSite, lock: &mut DirectoryLock) -> Result<(), Ending> {
+        let cluster = self.trust.own_name().cluster;
+        let looked_for = member.clone();
+        self.runtime.run_blocking(move || find_member(&looked_for, cluster, u64::MAX)).await?;
+        // The directory that is there may be another one than the one that was locked, of the same disk.
+        let taken = match lock.is_in(&member.path) {
+            true => None,
+            false => {
+                Some(DirectoryLock::take(&member.path).map_err(|error| Ending::Failed(error.to_string()))?)
+            }
+        };
+        site.reopen(&self.runtime, cluster, member).await.map_err(Ending::Failed)?;
+        if let Some(taken) = taken {
+            *lock = taken;
+        }
         Ok(())
     }
 

@@ -5,7 +5,9 @@
 //! | `GET /v1/status` | [`Status`] |
 //! | `GET /v1/buckets`, `POST /v1/buckets`, `GET`, `POST` ([`SetBucket`]) or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeySummary`], [`NewKey`] |
-//! | `POST /v1/disks/replace` | [`ReplaceOutcome`] |
+//! | `POST /v1/disks/replace` ([`DiskPath`]) | [`ReplaceOutcome`] |
+//! | `POST /v1/disks/add`, `/v1/disks/resume`, `/v1/disks/remove` ([`DiskPath`]) | [`DiskOutcome`] |
+//! | `POST /v1/disks/drain` ([`DrainDisk`]) | lines of [`Line`], the report a [`DiskOutcome`] |
 //! | `POST /v1/explain` ([`Explain`]) | [`Explanation`] |
 //! | `GET /v1/upgrade`, `POST /v1/upgrade/finalize` | [`FormatsState`] |
 //! | `GET /v1/packing`, `GET /v1/packing/NAME` | [`PackingStatus`] |
@@ -528,11 +530,38 @@ pub struct RemoteExplanation {
     pub first_blocks: Vec<String>,
 }
 
-/// A disk to admit in place of a lost one.
+/// A disk of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplaceDisk {
-    /// Absolute path of the lost disk.
+pub struct DiskPath {
+    /// Absolute path of its directory.
     pub path: PathBuf,
+}
+
+/// A disk to drain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainDisk {
+    /// Absolute path of its directory.
+    pub path: PathBuf,
+    /// Whether to report progress until it is empty.
+    pub wait: bool,
+}
+
+/// Progress of a drain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainProgress {
+    /// What is still on the disk, as text.
+    pub left: String,
+}
+
+/// A disk that was added, drained, resumed or removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskOutcome {
+    /// Its site.
+    pub site: u32,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Whether nothing that is needed is on it.
+    pub is_empty: bool,
 }
 
 /// The outcome of a replacement.

@@ -193,10 +193,10 @@ pub enum ClientCommand {
             bucket) says so. See docs/src/packing.md."
     )]
     Pack(PackCommand),
-    /// List disks and replace lost ones.
+    /// List, add, drain, remove and replace disks.
     #[command(
         subcommand,
-        long_about = "List disks and replace lost ones.\n\n\
+        long_about = "List, add, drain, remove and replace disks of `striate server`.\n\n\
             When a disk is lost the store goes on without it: reads are decoded from the other chunks, and \
             writes leave debt. To bring the redundancy back: put an empty directory (a new disk) at the old \
             path, `striate disk replace PATH`, then `striate heal`. See docs/src/disks.md."

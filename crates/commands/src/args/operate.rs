@@ -130,6 +130,65 @@ pub enum DiskCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
+    /// Admit an empty directory as a further disk.
+    #[command(
+        long_about = "Admit an empty directory as a further disk.\n\n\
+            The store keeps running. The directory gets an identity and a site number; new chunks go to it, and \
+            chunks move to it until the disks are about equally full. Name it in the server's command from the next \
+            start on.",
+        after_long_help = "Example:\n  mkfs.ext4 /dev/sdd && mount /dev/sdd /mnt/disk7\n  striate disk add /mnt/disk7"
+    )]
+    Add {
+        /// The path of the new disk.
+        path: PathBuf,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Move everything off a disk, so that it can be removed.
+    #[command(
+        long_about = "Move everything off a disk, so that it can be removed.\n\n\
+            The disk takes no new chunks, is read as before, and what it has moves to the others while the store \
+            keeps running. The command shows what is left until the disk is empty; interrupting it does not stop the \
+            drain, which also outlasts a restart. `striate disk resume` stops it. Refused if fewer disks would then \
+            take chunks than a profile in use needs.",
+        after_long_help = "Example:\n  striate disk drain /mnt/disk2 && striate disk remove /mnt/disk2"
+    )]
+    Drain {
+        /// The path of the disk.
+        path: PathBuf,
+        /// Return at once.
+        #[arg(long)]
+        no_wait: bool,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Let a disk that drains take chunks again.
+    #[command(after_long_help = "Example:\n  striate disk resume /mnt/disk2")]
+    Resume {
+        /// The path of the disk.
+        path: PathBuf,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Take a drained or lost disk out of the store for good.
+    #[command(
+        long_about = "Take a drained or lost disk out of the store for good.\n\n\
+            The store keeps running and counts on one disk less. Refused while the metadata names chunks on the disk: \
+            those of a disk that works move away by `striate disk drain`, those of a lost one are rebuilt elsewhere by \
+            repair or `striate heal`. The directory itself is left as it is. Take it out of the server's command \
+            before the next start.",
+        after_long_help = "Example:\n  striate disk remove /mnt/disk2"
+    )]
+    Remove {
+        /// The path of the disk.
+        path: PathBuf,
+        /// Which server.
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
 }
 
 /// `striate admin …`.

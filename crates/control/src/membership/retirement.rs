@@ -59,6 +59,14 @@ impl Members<'_> {
         self.follow_count().await
     }
 
+    /// Returns what the metadata names on a site, as text; `None` if nothing.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn contents_of(&self, site: SiteId) -> Result<Option<String>, MetaError> {
+        Ok(StripeCounts::count(self, site).await?.describe())
+    }
+
     /// Closes, fences, checks again and retires the site under the lease. Its row must still be `row`.
     async fn retire_under(
         &self,

@@ -7,6 +7,7 @@ pub mod absence;
 pub mod heal;
 pub mod pace;
 pub(crate) mod progress;
+pub mod returned;
 pub mod scrub;
 pub mod service;
 mod stripe;

@@ -196,7 +196,11 @@ async fn examine_copies(
 }
 
 /// Puts the stripe in debt. Returns `false` if its record is no longer the one that was examined.
-async fn put_in_debt(stripes: &Stripes, row: &Row, id: striate_core::StripeId) -> Result<bool, StripeError> {
+pub(super) async fn put_in_debt(
+    stripes: &Stripes,
+    row: &Row,
+    id: striate_core::StripeId,
+) -> Result<bool, StripeError> {
     let mut tx = stripes.transaction();
     tx.require_unchanged(row.key.clone(), Some(row)).put(keys::debt(id), bytes::Bytes::new());
     Ok(matches!(stripes.meta().commit(tx).await?, Commit::Done(_)))

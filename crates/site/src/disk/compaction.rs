@@ -454,14 +454,12 @@ impl Shared {
         compaction.bytes_at_snapshot = 0;
         let truncated = file.set_len(part.from).and_then(|()| file.sync());
         let mut state = self.state.write();
-        match &truncated {
-            Ok(()) => state.cut_segment(part.segment, part.from, tombstones),
-            // What the file holds behind the cut is unknown, and not needed. What lies before it is read as ever.
-            Err(_) => {
-                if let Some(segment) = state.segments.get_mut(&part.segment) {
-                    segment.set_aside = true;
-                }
-            }
+        state.cut_segment(part.segment, part.from, tombstones);
+        // What the file holds behind the cut after a failure is unknown, and not needed. What lies before is read as ever.
+        if truncated.is_err()
+            && let Some(segment) = state.segments.get_mut(&part.segment)
+        {
+            segment.set_aside = true;
         }
         drop(state);
         self.free_bytes();
@@ -489,10 +487,15 @@ impl Shared {
 
     /// Removes the files of segments durably, then forgets the segments.
     fn unlink(&self, numbers: &[u32]) -> io::Result<()> {
-        let names: Vec<SegmentName> = {
-            let state = self.state.read();
-            numbers.iter().filter_map(|number| state.segments.get(number)).map(|s| s.segment.name).collect()
-        };
+        let mut names: Vec<SegmentName> = Vec::new();
+        {
+            let mut state = self.state.write();
+            for number in numbers {
+                let Some(segment) = state.segments.get_mut(number) else { continue };
+                segment.given_up = true;
+                names.push(segment.segment.name);
+            }
+        }
         if names.is_empty() {
             return Ok(());
         }

@@ -671,11 +671,12 @@ fn a_tombstone_in_the_end_of_a_segment_outlives_the_cut() {
     let first = *store.shared.state.read().segments.keys().next().expect("a segment");
     let len = || store.shared.state.read().segments[&first].len;
     let before = len();
-    let steps = (0..50)
-        .take_while(|_| len() == before)
-        .map(|_| compact_within(&fs, &store, FULL_RESERVE + 500))
-        .count();
-    assert!(steps < 50 && len() < before, "the end was cut off: {before}");
+    for _ in 0..50 {
+        if len() == before {
+            compact_within(&fs, &store, FULL_RESERVE + 500);
+        }
+    }
+    assert!(len() < before, "the end was cut off: {before}");
     drop(store);
     let store = FullStore::open(&fs.after_power_cut(), 10_000);
     for number in 0..=10 {

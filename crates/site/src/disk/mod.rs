@@ -31,6 +31,7 @@ mod progress;
 mod read;
 mod record;
 mod recovery;
+mod reopening;
 mod scan;
 mod segment;
 mod sizes;
@@ -70,6 +71,7 @@ use crate::identity;
 use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, HeldResources, StoreStatus};
 
 pub use self::compaction::CompactionStep;
+pub use self::reopening::ReopenableStore;
 
 /// Options of a disk store. The defaults suit disks of any size.
 #[derive(Clone, Debug)]
@@ -144,6 +146,21 @@ pub enum DiskStoreError {
         .0.display()
     )]
     Locked(PathBuf),
+    /// The directory is being opened already, or its disk hangs.
+    #[error("{} is being opened already, or its disk hangs", .0.display())]
+    Busy(PathBuf),
+    /// The directory lacks what this process made durable in it.
+    #[error(
+        "{} is an older copy of this disk: {reason}; it is not used while this server runs. Bring the disk itself back, or \
+         replace it",
+        .path.display()
+    )]
+    Older {
+        /// The directory.
+        path: PathBuf,
+        /// What it lacks.
+        reason: String,
+    },
     /// The directory was written by a newer version.
     #[error(
         "{} has format version {found}, this program knows up to {}; start the version that wrote it, or a newer one",
@@ -242,12 +259,37 @@ impl DiskStore {
         root: &Path,
         options: DiskStoreOptions,
     ) -> Result<Self, DiskStoreError> {
+        Self::open_after(runtime, fs, root, options, None)
+    }
+
+    /// Opens the store of which this process had `earlier` open; see module `reopening`.
+    fn open_again(
+        runtime: &Runtime,
+        fs: Arc<dyn FileSystem>,
+        root: &Path,
+        options: DiskStoreOptions,
+        earlier: &Shared,
+    ) -> Result<Self, DiskStoreError> {
+        earlier.prepare_reopening(root)?;
+        Self::open_after(runtime, fs, root, options, Some(earlier))
+    }
+
+    fn open_after(
+        runtime: &Runtime,
+        fs: Arc<dyn FileSystem>,
+        root: &Path,
+        options: DiskStoreOptions,
+        earlier: Option<&Shared>,
+    ) -> Result<Self, DiskStoreError> {
         let LockedDirectory { directory, lock_path, lock, space } = LockedDirectory::new(&*fs, root)?;
         let reserve_bytes = options.reserve_bytes.unwrap_or_else(|| sizes::default_reserve(space.capacity));
         let segment_len = options.segment_len.unwrap_or_else(|| sizes::default_segment_len(reserve_bytes));
         let segment_len = segment_len.min(1 << 30);
         let open_files = OpenFiles::new(options.open_files.max(4));
-        let recovered = recovery::recover(&*fs, &directory, &open_files, segment_len)?;
+        let mut recovered = recovery::recover(&*fs, &directory, &open_files, segment_len)?;
+        if let Some(earlier) = earlier {
+            earlier.continue_in(&mut recovered)?;
+        }
         let watch = Watch::new(&*fs, &[identity::identity_path(root), lock_path])
             .map_err(|error| DiskStoreError::io("identify", &directory, error))?;
         let names =
@@ -375,7 +417,8 @@ impl Shared {
         {
             let mut queue = self.queue.lock();
             if queue.closed {
-                return Err(SiteError::Unavailable("the store is closed".into()));
+                let closed = || SiteError::Unavailable("the store is closed".into());
+                return Err(self.suspect_error().unwrap_or_else(closed));
             }
             queue.requests.push_back(Request { change, reply });
         }
@@ -532,5 +575,7 @@ impl ChunkStore for DiskStore {
 mod crash_tests;
 #[cfg(test)]
 mod form_tests;
+#[cfg(test)]
+mod reopening_tests;
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,8 @@ pub(super) struct SegmentState {
     pub compacting: bool,
     /// Whether the segment holds a damaged live chunk, which compaction does not move.
     pub set_aside: bool,
+    /// Whether all that is needed of it is durable elsewhere, so that its file may be gone.
+    pub given_up: bool,
 }
 
 impl SegmentState {
@@ -70,6 +72,7 @@ impl SegmentState {
             epoch,
             compacting: false,
             set_aside: false,
+            given_up: false,
         }
     }
 }

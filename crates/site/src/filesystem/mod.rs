@@ -36,7 +36,7 @@ pub struct FileId {
 /// Space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Total size.
+    /// Size, without what is kept for other users.
     pub capacity: u64,
     /// Bytes that this user can still write.
     pub available: u64,

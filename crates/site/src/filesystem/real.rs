@@ -68,7 +68,8 @@ impl FileSystem for RealFileSystem {
         // `f_fsid` is zero on some file systems; the device number is always distinct on one machine.
         let medium = fs::metadata(path)?.dev();
         Ok(Space {
-            capacity: stat.f_blocks * stat.f_frsize,
+            // Not what the system keeps for others: a disk is full when nothing is available.
+            capacity: (stat.f_blocks.saturating_sub(stat.f_bfree) + stat.f_bavail) * stat.f_frsize,
             available: stat.f_bavail * stat.f_frsize,
             medium,
         })

@@ -7,18 +7,20 @@
 
 mod background;
 mod fullness;
+mod leaving;
 mod members;
 mod memory;
 mod neighbours;
 mod open;
 mod report;
+mod returning;
 mod rows;
 mod settings;
 mod shared;
 mod upgrade;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,6 +43,7 @@ use super::sealing::SealingBytes;
 use super::site::{DiskSite, rack_of};
 use shared::FollowedSites;
 
+pub use leaving::LeavingDisk;
 pub use open::OpenedCluster;
 pub(super) use open::layout;
 pub use settings::{Caching, Settings};
@@ -66,6 +69,7 @@ struct Inner {
     rebalancer: Rebalancer,
     optimiser: Optimiser,
     fullness: fullness::Fullness,
+    attempts: returning::Attempts,
 }
 
 /// What serves requests, over the sites.
@@ -86,6 +90,8 @@ struct Services {
 struct State {
     roster: Roster,
     live: BTreeMap<SiteId, LiveMember>,
+    /// Sites whose disks are back, and whose chunks are being compared with the metadata.
+    compared: BTreeSet<SiteId>,
     /// Blank directories that were named at the start and left alone.
     ignored: Vec<PathBuf>,
     /// Sites in other processes, instead of those on directories.
@@ -126,6 +132,7 @@ impl Cluster {
             rebalancer: Rebalancer::default(),
             optimiser: Optimiser::paused(),
             fullness: fullness::Fullness::default(),
+            attempts: returning::Attempts::default(),
         };
         Self { inner: Arc::new(inner) }
     }

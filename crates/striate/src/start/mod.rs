@@ -10,6 +10,7 @@
 //!
 //! Nothing is written before the plan is accepted; a refusal changes nothing on any disk.
 
+pub mod attempts;
 pub mod cluster;
 pub mod directories;
 pub mod lock;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use striate_commands::admin::find::STATE_FOLDER;
 use striate_core::{ClusterId, FormatsInForce, RackId};
 use striate_runtime::Runtime;
-use striate_site::disk::{DiskStore, DiskStoreOptions};
+use striate_site::disk::{DiskStoreOptions, ReopenableStore};
 use striate_site::filesystem::{FileSystem, RealFileSystem};
 use striate_site::identity::{DISK_FORMAT, DiskId, Identity, IdentityError};
 use striate_site::{ChunkStore as _, LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity, StoreStatus};
@@ -17,7 +17,7 @@ use super::roster::Member;
 #[derive(Clone)]
 pub struct DiskSite {
     site: Arc<LocalSite>,
-    store: Arc<DiskStore>,
+    store: Arc<ReopenableStore>,
 }
 
 /// Returns the metadata folder of a directory.
@@ -83,6 +83,29 @@ impl DiskSite {
         self.store.status()
     }
 
+    /// Returns why the site takes no writes until it is opened anew; `None` if it takes them, or will once its disk
+    /// answers.
+    pub fn failure(&self) -> Option<String> {
+        self.store.failure()
+    }
+
+    /// Opens the site's store anew, as [`ReopenableStore::reopen`] does. It never ends if the disk hangs.
+    ///
+    /// # Errors
+    /// If the directory is not this member's, or its store cannot be used.
+    pub async fn reopen(&self, runtime: &Runtime, cluster: ClusterId, member: &Member) -> Result<(), String> {
+        let (store, member) = (self.store.clone(), member.clone());
+        let reopen = move || {
+            let identity =
+                Identity::read(&RealFileSystem, &member.path).map_err(|error| error.to_string())?;
+            let disk = DiskId(u128::from_be_bytes(member.disk.0));
+            let checked = identity.check(&member.path, cluster, member.site, Some(disk));
+            checked.map_err(|error| error.to_string())?;
+            store.reopen().map_err(|error| error.to_string())
+        };
+        runtime.run_blocking(reopen).await
+    }
+
     /// Writes a snapshot of the index and releases the directory.
     pub async fn close(&self) {
         if let Err(error) = self.store.close().await {
@@ -97,7 +120,7 @@ fn open_store(
     member: &Member,
     rack: RackId,
     formats: FormatsInForce,
-) -> Result<(Arc<DiskStore>, SiteIdentity), String> {
+) -> Result<(Arc<ReopenableStore>, SiteIdentity), String> {
     let fs: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
     let disk = DiskId(u128::from_be_bytes(member.disk.0));
     match Identity::read(&*fs, &member.path) {
@@ -121,7 +144,7 @@ fn open_store(
         .map_err(|error| format!("{}: {error}", meta_folder(&member.path).display()))?;
     let open_files = striate_listen::descriptors::segments_of_disk();
     let options = DiskStoreOptions { formats, open_files, ..DiskStoreOptions::default() };
-    let store = DiskStore::open(runtime, fs, &member.path, options);
+    let store = ReopenableStore::open(runtime, fs, &member.path, options);
     let store = store.map_err(|error| error.to_string())?;
     Ok((Arc::new(store), SiteIdentity { cluster, site: member.site, rack }))
 }

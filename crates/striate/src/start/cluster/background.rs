@@ -50,6 +50,7 @@ impl Cluster {
                 runtime.spawn(self.clone().watch_directories()),
                 runtime.spawn(self.clone().watch_profiles()),
                 runtime.spawn(self.clone().watch_fullness()),
+                runtime.spawn(self.clone().take_disks_back()),
             ]),
             None => tasks.extend([
                 runtime.spawn(self.clone().follow_sites()),
@@ -130,7 +131,8 @@ impl Cluster {
                     tracing::error!(
                         directory = path,
                         reason,
-                        "a disk is lost; put an empty directory there and run `striate disk replace {path}`"
+                        "a disk is away or fails; it is taken back as soon as it works. If it is lost, put an empty one in its \
+                         place and run `striate disk replace {path}`"
                     );
                 }
             }

@@ -53,6 +53,7 @@ impl Cluster {
         self.refuse_without_directories()?;
         self.refuse_healthy(path)?;
         let inspected = inspect(path).map_err(Failure::refused)?;
+        self.refuse_own(&inspected)?;
         if !matches!(inspected.found, DirectoryContents::Remains(_)) {
             refuse_occupied(&inspected)?;
         }
@@ -121,7 +122,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn refuse_without_directories(&self) -> Outcome {
+    pub(super) fn refuse_without_directories(&self) -> Outcome {
         match &self.inner.services.embedded {
             Some(_) => Ok(()),
             None => Err(Failure::refused(
@@ -138,11 +139,27 @@ impl Cluster {
         let is_healthy = here.is_some_and(|live| live.suspect().is_none() && still_there(&live.member));
         match is_healthy {
             true => Err(Failure::refused(format!(
-                "{} is a healthy disk of this store; only a lost one can be replaced. To exchange it, take it out first",
+                "{} is a healthy disk of this store; only a lost one can be replaced. To exchange it, \
+                 add another (`striate disk add PATH`), then `striate disk drain {0}` and `striate disk remove {0}`",
                 path.display()
             ))),
             false => Ok(()),
         }
+    }
+
+    /// Refuses a directory that holds a disk of this store: what is on it is needed, and it is taken back by itself.
+    fn refuse_own(&self, inspected: &InspectedDirectory) -> Outcome {
+        let DirectoryContents::Member { disk, .. } = &inspected.found else { return Ok(()) };
+        let own = self.inner.state.lock().roster.member(*disk).cloned();
+        let Some(own) = own else { return Ok(()) };
+        let reason = self.why_not_taken_back(own.site);
+        let reason = reason.map_or(String::new(), |reason| format!(" The last attempt failed: {reason}."));
+        Err(Failure::refused(format!(
+            "{} holds the disk of site {} with its chunks, which are good. It is taken back by itself as soon as it works; \
+             do not empty it.{reason} To give it up all the same, unmount it, and replace it by another disk",
+            inspected.path.display(),
+            own.site
+        )))
     }
 
     /// Returns the lost member that a blank directory at `path` replaces.
@@ -153,9 +170,9 @@ impl Cluster {
         }
         match lost.as_slice() {
             [only] => Ok(only.clone()),
-            [] => Err(Failure::refused(
-                "no disk of this store is lost; to add a disk, name it in the `striate server` command and restart",
-            )),
+            [] => {
+                Err(Failure::refused("no disk of this store is lost; to add a disk: `striate disk add PATH`"))
+            }
             several => {
                 let list: Vec<_> = several.iter().map(|member| member.path.display().to_string()).collect();
                 Err(Failure::refused(format!(
@@ -226,7 +243,7 @@ impl Cluster {
         self.follow_roster().await.map_err(|error: MetaError| Failure::failed(error))?;
         let sites = self.inner.state.lock().sites();
         self.inner.services.client.stripes().set_sites(sites);
-        Ok(())
+        self.follow_drains().await
     }
 }
 

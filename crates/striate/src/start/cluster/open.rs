@@ -1,6 +1,6 @@
 //! Opens a store over a set of directories; the first start creates it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,7 +53,13 @@ impl Cluster {
         let live = open_sites(&runtime, plan.roster.cluster, members, locks, &formats).await;
         let meta = open_metadata(&runtime, &plan.roster, &live).await?;
         let row = cluster_row(&runtime, &meta, &plan.roster, &settings, is_new).await?;
-        let state = State { roster: plan.roster, live, ignored: plan.ignored, followed: None };
+        let state = State {
+            roster: plan.roster,
+            live,
+            compared: BTreeSet::new(),
+            ignored: plan.ignored,
+            followed: None,
+        };
         let (is_key_given, upkeep) = (settings.given_key.is_some(), settings.upkeep);
         let services = open_services(&runtime, meta, &row, &state, &formats, sealing, settings).await?;
         let cluster = Self::assemble(runtime, services, state, upkeep);
@@ -61,6 +67,7 @@ impl Cluster {
             cluster.introduce(&live.site);
         }
         cluster.follow_roster().await.map_err(Failure::failed)?;
+        cluster.resume_leaving().await?;
         cluster.require_formats((&row).into()).await?;
         formats.raise(row.formats());
         for path in plan.admit {

@@ -193,6 +193,9 @@ impl Cluster {
             let (condition, reason) = match (answers.get(&site), state.live.get(&site)) {
                 (Some(Ok(status)), _) => condition(view, status.store.suspect.clone()),
                 (Some(Err(reason)), _) => ("missing", Some(reason.clone())),
+                (None, Some(_)) if state.compared.contains(&site) => {
+                    ("suspect", Some("it is back; its chunks are compared with the metadata".to_owned()))
+                }
                 (None, Some(live)) if still_there(&live.member) => condition(view, live.suspect()),
                 (None, Some(_)) => ("missing", Some(replace_hint("it vanished", &record.address))),
                 (None, None) => ("missing", Some(replace_hint("not found at the start", &record.address))),
@@ -329,7 +332,9 @@ fn unanswered(failing: &[FailingOriginState]) -> Vec<String> {
 }
 
 fn replace_hint(what: &str, path: &str) -> String {
-    format!("{what}; `striate disk replace {path}`")
+    format!(
+        "{what}; mount it again and it is taken back. If it is lost: an empty directory there, and `striate disk replace {path}`"
+    )
 }
 
 /// Returns a site's state in one word, and the reason if it is not `ok`.

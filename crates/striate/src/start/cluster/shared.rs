@@ -2,7 +2,7 @@
 //! process. The sites are other processes; their rows hold their addresses, and this process follows the rows as they
 //! change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,7 +60,13 @@ impl State {
             members: Vec::new(),
             formats: RequiredFormats::default(),
         };
-        Self { roster, live: BTreeMap::new(), ignored: Vec::new(), followed: Some(followed) }
+        Self {
+            roster,
+            live: BTreeMap::new(),
+            compared: BTreeSet::new(),
+            ignored: Vec::new(),
+            followed: Some(followed),
+        }
     }
 }
 
