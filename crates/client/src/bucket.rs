@@ -17,6 +17,7 @@ use striate_stripe::id16;
 
 use crate::bucket_profiles::{Home, change_classes, cold_record};
 use crate::commit::{CommitFailure, abandon_parts};
+use crate::record::check_supported;
 use crate::{Client, ClientError, CreateBucket};
 
 /// Attempts of an optimistic change of a bucket.
@@ -82,6 +83,9 @@ impl Client {
     /// support.
     pub async fn create_bucket(&self, request: CreateBucket) -> Result<Bucket, ClientError> {
         self.check_new_bucket(&request)?;
+        if let Some(profile) = &request.profile {
+            self.check_placeable(profile).await?;
+        }
         let bucket = self.new_bucket(request);
         let key = keys::bucket(&bucket.name);
         for attempt in 0..MAX_ATTEMPTS {
@@ -109,7 +113,7 @@ impl Client {
     fn check_new_bucket(&self, request: &CreateBucket) -> Result<(), ClientError> {
         check_bucket_name(&request.name)?;
         if let Some(profile) = &request.profile {
-            self.check_placeable(profile)?;
+            check_supported(profile, self.inner.stripes.formats())?;
         }
         check_lengths(request)?;
         if request.origin.is_some() && self.inner.stripes.formats().records < NOT_ON_DISKS {

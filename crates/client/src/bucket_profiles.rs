@@ -7,11 +7,15 @@ use std::collections::BTreeMap;
 
 use striate_core::formats::WIDE;
 use striate_core::{Layout, Profile, StorageClass, Tier};
-use striate_meta::records::{Bucket, ClassProfile, Cold};
+use striate_meta::records::{Bucket, ClassProfile, Cold, Site, site};
+use striate_meta::{RowPages, ScanRange, keys};
 use striate_plan::WideGeometry;
 
 use crate::record::check_supported;
 use crate::{ClassSetting, Client, ClientError, ColdSetting};
+
+/// Number of rows of sites that are read together.
+const PAGE: usize = 1_000;
 
 /// Where a bucket's objects are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,20 +124,32 @@ impl Client {
         if profile.tier != Tier::Disk {
             return invalid(format!("{profile} keeps objects in memory only: a bucket of its own does that"));
         }
-        self.check_placeable(profile)
-    }
-
-    /// Checks that objects can be written under a profile and, on disks, that there are as many sites as it has chunks:
-    /// otherwise every write would be in debt that nothing can pay.
-    pub(crate) fn check_placeable(&self, profile: &Profile) -> Result<(), ClientError> {
         check_supported(profile, self.inner.stripes.formats())?;
         let (chunks, sites) = (profile.code.chunk_count(), self.inner.stripes.sites().len());
-        if profile.tier == Tier::Memory {
-            return Ok(());
-        }
         match chunks <= sites {
             true => Ok(()),
             false => invalid(format!("{profile} needs {chunks} sites, there are {sites}")),
+        }
+    }
+
+    /// Checks that the cluster has as many sites as a requested profile has chunks: otherwise every write would leave debt
+    /// that nothing can pay. Lost sites count: what they lack is paid once they are replaced.
+    pub(crate) async fn check_placeable(&self, profile: &Profile) -> Result<(), ClientError> {
+        let (chunks, known) = (profile.code.chunk_count(), self.inner.stripes.sites().len());
+        if profile.tier == Tier::Memory || chunks <= known {
+            return Ok(());
+        }
+        // This process does not know sites that were lost before it started.
+        let mut members = 0;
+        let mut pages = RowPages::new(ScanRange::prefix(keys::SITES), PAGE);
+        while let Some(page) = pages.next(&**self.inner.stripes.meta()).await? {
+            for row in &page {
+                members += usize::from(row.record::<Site>()?.state() != site::State::Retired);
+            }
+        }
+        match members.max(known) {
+            sites if chunks <= sites => Ok(()),
+            sites => invalid(format!("{profile} needs {chunks} sites, there are {sites}")),
         }
     }
 
@@ -161,8 +177,7 @@ impl Client {
     /// the cluster's.
     ///
     /// # Errors
-    /// [`ClientError::InvalidArgument`] for a malformed or unsupported profile, or a requested one that does not fit the
-    /// sites.
+    /// [`ClientError::InvalidArgument`] for a malformed or unsupported profile.
     pub(crate) fn profile_for(
         &self,
         wish: Option<Profile>,
@@ -180,7 +195,7 @@ impl Client {
                 "objects are in memory only in buckets that are volatile, and nowhere else there",
             );
         }
-        self.check_placeable(&profile)?;
+        check_supported(&profile, self.inner.stripes.formats())?;
         Ok(profile)
     }
 

@@ -81,6 +81,9 @@ impl Client {
         check_write(&request.condition, &request.key, current.etag())?;
         let class = StorageClass::of_row(&request.attributes.storage_class);
         let profile = self.profile_for(request.profile, class, &current.bucket)?;
+        if request.profile.is_some() {
+            self.check_placeable(&profile).await?;
+        }
         let how = Ingest {
             profile,
             block_len: self.block_len_for(&current.bucket),

@@ -69,7 +69,11 @@ impl Client {
         for attempt in 0..MAX_ATTEMPTS {
             let now = self.read_current(&request.bucket, &request.key, &WriteCondition::default()).await?;
             let mut template = record::described(request.attributes.clone());
-            template.profile = self.profile_for(request.profile, template.class(), &now.bucket)?.to_string();
+            let profile = self.profile_for(request.profile, template.class(), &now.bucket)?;
+            if request.profile.is_some() {
+                self.check_placeable(&profile).await?;
+            }
+            template.profile = profile.to_string();
             let upload = Upload {
                 id: id.to_vec().into(),
                 created_unix_ms: self.now_unix_ms(),
