@@ -51,6 +51,18 @@ pub(crate) fn is_form(parts: &Parts) -> bool {
     parts.method == Method::POST && names_form && !auth::is_signed(parts)
 }
 
+/// Checks that a form is sent to a bucket.
+///
+/// # Errors
+/// MethodNotAllowed.
+pub(crate) fn check_address(address: &Address) -> Result<(), Refusal> {
+    if address.bucket.is_empty() || !address.key.is_empty() {
+        let message = "The specified method is not allowed against this resource.";
+        return Err(Refusal::new(http::StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
+    }
+    Ok(())
+}
+
 /// Accepts or refuses a form.
 ///
 /// # Errors
@@ -61,10 +73,6 @@ pub(crate) async fn accept(
     address: &mut Address,
     front: FormContext<'_>,
 ) -> Result<AcceptedForm, Refusal> {
-    if address.bucket.is_empty() || !address.key.is_empty() {
-        let message = "The specified method is not allowed against this resource.";
-        return Err(Refusal::new(http::StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
-    }
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = boundary_of(content_type.unwrap_or_default())?;
     let mut held = None;

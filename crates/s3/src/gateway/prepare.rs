@@ -196,6 +196,7 @@ impl Gateway {
         mut address: Address,
     ) -> Result<PreparedRequest, Refusal> {
         let shared = &self.shared;
+        form::check_address(&address)?;
         let operation = resolved(parts, &address, true, trace)?;
         let unsigned = shared.peers.unsigned().used_by(peer.payer(""), peer);
         let body =
