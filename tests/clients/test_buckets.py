@@ -14,9 +14,10 @@ def test_create_head_list_delete(s3, bucket):
         s3.delete_bucket(Bucket=bucket)
 
 
+@pytest.mark.minio_differs("answers 409 in us-east-1 too")
 def test_creating_again(s3, bucket):
-    with failing("BucketAlreadyOwnedByYou", 409):
-        s3.create_bucket(Bucket=bucket)
+    s3.create_bucket(Bucket=bucket)
+    assert [entry["Name"] for entry in s3.list_buckets()["Buckets"]].count(bucket) == 1
 
 
 def test_a_full_bucket_stays(s3, bucket):

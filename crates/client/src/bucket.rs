@@ -41,6 +41,8 @@ pub fn check_bucket_name(name: &str) -> Result<(), ClientError> {
         "it must begin and end with a letter or digit"
     } else if name.contains("..") {
         "two dots must not be neighbours"
+    } else if name.contains(".-") || name.contains("-.") {
+        "a dot and a hyphen must not be neighbours"
     } else if name.parse::<Ipv4Addr>().is_ok() {
         "it must not look like an IP address"
     } else if ["xn--", "sthree-", "amzn-s3-demo-"].iter().any(|prefix| name.starts_with(prefix)) {
@@ -77,8 +79,7 @@ impl Client {
     /// Creates a bucket.
     ///
     /// # Errors
-    /// [`ClientError::BucketAlreadyOwned`] if the bucket exists and is the caller's,
-    /// [`ClientError::BucketAlreadyExists`] if it is another account's, [`ClientError::InvalidBucketName`];
+    /// [`ClientError::BucketAlreadyOwned`] if the bucket exists, [`ClientError::InvalidBucketName`];
     /// [`ClientError::InvalidArgument`] for lengths out of range and for a profile that this program does not
     /// support.
     pub async fn create_bucket(&self, request: CreateBucket) -> Result<Bucket, ClientError> {
@@ -90,11 +91,8 @@ impl Client {
         let key = keys::bucket(&bucket.name);
         for attempt in 0..MAX_ATTEMPTS {
             match self.bucket(&bucket.name).await {
-                Ok(existing) if existing.owner == bucket.owner => {
-                    // A creation whose first reply was lost finds its own bucket.
-                    return Err(ClientError::BucketAlreadyOwned(bucket.name));
-                }
-                Ok(_) => return Err(ClientError::BucketAlreadyExists(bucket.name)),
+                // A creation whose first reply was lost finds its own bucket.
+                Ok(_) => return Err(ClientError::BucketAlreadyOwned(bucket.name)),
                 Err(ClientError::NoSuchBucket(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -147,6 +145,7 @@ impl Client {
             origin: request.origin,
             cold: request.cold.as_ref().map(cold_record),
             classes,
+            tags: request.tags.into_iter().collect(),
             ..Bucket::default()
         }
     }
@@ -357,6 +356,8 @@ mod tests {
             ".ab",
             "ab.",
             "a..b",
+            "foo.-bar",
+            "foo-.bar",
             "1.2.3.4",
             "xn--abc",
             "abc-s3alias",

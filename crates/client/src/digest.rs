@@ -13,6 +13,10 @@ use striate_meta::records::{Checksum, checksum::Algorithm};
 use crate::error::ClientError;
 use crate::object::{EtagSource, ExpectedDigests};
 
+/// The checksum of an object or a part that is sent with none, as in S3. It takes a small part of the time of the MD5
+/// that is computed in the same pass.
+pub const DEFAULT_CHECKSUM: Algorithm = Algorithm::Crc64nvme;
+
 /// Running state of an algorithm.
 enum State {
     Crc(crc_fast::Digest),
@@ -201,6 +205,8 @@ pub(crate) struct MultipartDigests {
     md5s: Md5,
     parts: usize,
     whole: Option<MultipartChecksum>,
+    /// Whether the whole has no checksum if a part lacks it.
+    is_optional: bool,
 }
 
 /// The additional checksum of a multipart object under construction.
@@ -218,7 +224,12 @@ impl MultipartDigests {
                 RunningChecksum::new(algorithm).map(|running| MultipartChecksum::Composite(Box::new(running)))
             }
         };
-        Self { md5s: Md5::new(), parts: 0, whole }
+        Self { md5s: Md5::new(), parts: 0, whole, is_optional: false }
+    }
+
+    /// Starts the digests of an upload that promised no checksum: the default one, if all parts have it.
+    pub(crate) fn with_default() -> Self {
+        Self { is_optional: true, ..Self::new(DEFAULT_CHECKSUM, true) }
     }
 
     /// Adds the next part: its ETag, length in bytes, and checksums.
@@ -234,6 +245,10 @@ impl MultipartDigests {
             MultipartChecksum::Full { algorithm, .. } => *algorithm,
         };
         let checksum = checksums.iter().find(|checksum| checksum.algorithm() == algorithm);
+        if checksum.is_none() && self.is_optional {
+            self.whole = None;
+            return Ok(());
+        }
         let checksum = checksum.ok_or_else(|| format!("it has no {} checksum", algorithm_name(algorithm)))?;
         match whole {
             MultipartChecksum::Composite(running) => running.update(&checksum.value),

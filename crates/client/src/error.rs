@@ -11,12 +11,9 @@ pub enum ClientError {
     /// The bucket does not exist.
     #[error("there is no bucket {0:?}")]
     NoSuchBucket(String),
-    /// The bucket exists already and belongs to the caller.
+    /// The bucket exists already. It is the caller's, as every bucket: there is one account, whatever the access key.
     #[error("you already own the bucket {0:?}")]
     BucketAlreadyOwned(String),
-    /// The bucket exists already and belongs to another account.
-    #[error("the bucket {0:?} exists and belongs to another account")]
-    BucketAlreadyExists(String),
     /// The bucket still has objects.
     #[error("the bucket {0:?} is not empty")]
     BucketNotEmpty(String),

@@ -45,7 +45,7 @@ pub use bucket::{MAX_BLOCK_LEN, MAX_GROUP_LEN, check_bucket_name};
 pub use bucket_change::{BucketChange, ColdChange, SettingChange, USUAL_COLD_AFTER};
 pub use client::Client;
 pub use condition::{check_read, resolve_range, wanted_range};
-pub use digest::RunningChecksum;
+pub use digest::{DEFAULT_CHECKSUM, RunningChecksum};
 pub use error::ClientError;
 pub use explain::{MAX_EXPLAINED_BLOCKS, ObjectExplanation, ReadExplanation};
 pub use many::{ObjectHead, ObjectPart, PartStream, ReadOrder};

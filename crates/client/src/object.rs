@@ -460,6 +460,8 @@ pub struct CreateBucket {
     pub cold: Option<ColdSetting>,
     /// Storage classes with profiles of their own.
     pub classes: Vec<ClassSetting>,
+    /// Tags of the bucket.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// Wide stripes into which a bucket's cold partitions are sealed.

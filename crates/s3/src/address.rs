@@ -1,6 +1,9 @@
-//! Bucket and key of a request, in path style or virtual-hosted style.
+//! Bucket and key of a request, in path style or virtual-hosted style, and the addresses that answers name.
 
 use std::borrow::Cow;
+
+use http::request::Parts;
+use http::{HeaderMap, header};
 
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
@@ -63,6 +66,52 @@ impl Address {
         let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
         Some(Self { bucket: bucket.to_owned(), key: key.to_owned() })
     }
+}
+
+/// Marks a request that arrived over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverTls;
+
+/// How a request addresses the gateway. Addresses in its answer begin in the same way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Endpoint {
+    /// Scheme and host, as `https://s3.example.com`.
+    url: String,
+    /// Whether the host names the bucket.
+    names_bucket: bool,
+}
+
+impl Endpoint {
+    /// Returns how `parts` addresses the gateway. Behind a proxy that ends TLS, the proxy's `X-Forwarded-Proto` says
+    /// that the client uses it.
+    pub fn of(domains: &Domains, parts: &Parts) -> Self {
+        let text = |name: &str| parts.headers.get(name)?.to_str().ok();
+        let is_secure = parts.extensions.get::<OverTls>().is_some()
+            || text("x-forwarded-proto").is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+        let host = host_of(parts);
+        let scheme = if is_secure { "https" } else { "http" };
+        Self { url: format!("{scheme}://{host}"), names_bucket: domains.bucket_of(host).is_some() }
+    }
+
+    /// Returns the address of an object.
+    pub fn location(&self, bucket: &str, key: &str) -> String {
+        let (url, key) = (&self.url, percent_encode(key));
+        match self.names_bucket {
+            true => format!("{url}/{key}"),
+            false => format!("{url}/{}/{key}", percent_encode(bucket)),
+        }
+    }
+}
+
+/// Returns the host that a request names.
+pub(crate) fn host_of(parts: &Parts) -> &str {
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    text(&parts.headers, header::HOST).or(authority).unwrap_or_default()
+}
+
+/// Returns a header's text; `None` if it is absent or not ASCII.
+pub(crate) fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
 }
 
 /// Decodes `%xx`; `None` when the result is not UTF-8.
@@ -134,5 +183,25 @@ mod tests {
         assert_eq!(of("s3.example.com", "/b"), pair("b", ""));
         assert_eq!(of("a.b.S3.EXAMPLE.com", "/"), pair("a.b", ""));
         assert!(Domains::new(&["not a domain".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn an_answer_names_an_object_as_the_request_named_it() {
+        let domains = Domains::new(&["s3.example.com".to_owned()]).unwrap();
+        let location = |host: &str, forwarded: Option<&str>, over_tls: bool| {
+            let mut request = http::Request::builder().uri("/").header("host", host);
+            if let Some(scheme) = forwarded {
+                request = request.header("x-forwarded-proto", scheme);
+            }
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            if over_tls {
+                parts.extensions.insert(OverTls);
+            }
+            Endpoint::of(&domains, &parts).location("bkt", "v/mp u")
+        };
+        assert_eq!(location("h:9000", None, false), "http://h:9000/bkt/v/mp%20u");
+        assert_eq!(location("bkt.s3.example.com", None, true), "https://bkt.s3.example.com/v/mp%20u");
+        assert_eq!(location("s3.example.com", Some("https"), false), "https://s3.example.com/bkt/v/mp%20u");
+        assert_eq!(location("h", Some("http"), false), "http://h/bkt/v/mp%20u");
     }
 }

@@ -201,6 +201,15 @@ pub(crate) fn parse_md5(text: &str) -> Result<[u8; 16], Refusal> {
     bytes.ok_or_else(|| Refusal::bad("InvalidDigest", "The Content-MD5 you specified is not valid."))
 }
 
+/// Returns `headers` without those that carry checksums.
+pub(crate) fn without_checksums(headers: &HeaderMap) -> HeaderMap {
+    let mut others = headers.clone();
+    for (_, _, header, _) in ALGORITHMS {
+        others.remove(header);
+    }
+    others
+}
+
 /// Verifies the digests of a body that is held in memory (an XML document).
 pub(crate) fn verify_held(headers: &HeaderMap, trailers: &HeaderMap, body: &[u8]) -> Result<(), Refusal> {
     use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};

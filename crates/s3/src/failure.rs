@@ -32,7 +32,6 @@ pub(crate) fn code_of(error: &ClientError) -> (StatusCode, &'static str) {
     match error {
         E::NoSuchBucket(_) => (StatusCode::NOT_FOUND, "NoSuchBucket"),
         E::BucketAlreadyOwned(_) => (StatusCode::CONFLICT, "BucketAlreadyOwnedByYou"),
-        E::BucketAlreadyExists(_) => (StatusCode::CONFLICT, "BucketAlreadyExists"),
         E::BucketNotEmpty(_) => (StatusCode::CONFLICT, "BucketNotEmpty"),
         E::InvalidBucketName { .. } => (StatusCode::BAD_REQUEST, "InvalidBucketName"),
         E::NoSuchKey(_) | E::Evicted(_) | E::NotInMemory => (StatusCode::NOT_FOUND, "NoSuchKey"),

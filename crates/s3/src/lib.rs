@@ -25,6 +25,7 @@ mod batch;
 mod body;
 mod checksum;
 mod documents;
+mod etags;
 mod failure;
 mod form;
 mod gateway;
@@ -39,6 +40,7 @@ mod tls;
 mod trace;
 mod translate;
 mod wire;
+mod xml;
 
 pub use audit::{AuditEntry, AuditSink, RequestMetrics};
 pub use auth::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS};

@@ -3,6 +3,8 @@
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use s3s::{Body, S3Error, S3ErrorCode};
 
+use crate::xml::escape_into;
+
 /// S3's code for “too many requests at once”.
 pub(crate) const SLOW_DOWN: &str = "SlowDown";
 /// Seconds after which a client that got SlowDown may retry.
@@ -88,20 +90,6 @@ impl Refusal {
             response.headers_mut().insert("x-amz-bucket-region", region);
         }
         response
-    }
-}
-
-/// Appends `text` with XML's special characters escaped and forbidden ones replaced.
-pub(crate) fn escape_into(xml: &mut String, text: &str) {
-    for character in text.chars() {
-        match character {
-            '<' => xml.push_str("&lt;"),
-            '>' => xml.push_str("&gt;"),
-            '&' => xml.push_str("&amp;"),
-            '"' => xml.push_str("&quot;"),
-            '\t' | '\n' | '\r' | ' '.. => xml.push(character),
-            _ => xml.push('\u{fffd}'),
-        }
     }
 }
 

@@ -17,6 +17,8 @@ use std::task::Context;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
@@ -27,6 +29,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::address::OverTls;
 use crate::gateway::Gateway;
 use crate::peers::{AdmittedPeer, Peer};
 use crate::tls::Certificates;
@@ -220,8 +223,12 @@ impl Connections {
         let limits = &shared.options.limits;
         let io = Wire::new(stream, Arc::clone(peer), shared.runtime.clone());
         let (gateway, peer) = (self.gateway.clone(), Arc::clone(peer));
-        let service = service_fn(move |request| {
+        let over_tls = self.tls.is_some();
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let (gateway, peer) = (gateway.clone(), Arc::clone(&peer));
+            if over_tls {
+                request.extensions_mut().insert(OverTls);
+            }
             async move { Ok::<_, Infallible>(gateway.handle(request, remote, &peer).await) }
         });
         let connection = http1::Builder::new()

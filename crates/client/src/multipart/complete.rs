@@ -18,7 +18,7 @@ use striate_meta::{Precondition, RowPages, ScanRange, keys};
 use super::{OpenUpload, parse_id, part};
 use crate::commit::{Change, ChangeOutcome, CommitFailure, NewVersion, abandon_parts};
 use crate::condition::check_write;
-use crate::digest::{MultipartDigests, verify_whole};
+use crate::digest::{MultipartDigests, algorithm_name, verify_whole};
 use crate::object::{MAX_OBJECT_LEN, MAX_PART_NUMBER};
 use crate::record::{self, ShowParts};
 use crate::{Client, ClientError, CompleteUpload, CompletedPart, ObjectInfo};
@@ -105,10 +105,14 @@ impl Client {
         request: &CompleteUpload,
     ) -> Result<CheckedParts, ClientError> {
         let (algorithm, full) = checksum_of(upload, request)?;
+        check_listed(algorithm, full, &request.parts)?;
         let mut checker = Checker {
             named_parts: &request.parts,
             min_part_len: self.inner.options.min_part_len,
-            digests: MultipartDigests::new(algorithm, full),
+            digests: match algorithm {
+                Algorithm::None => MultipartDigests::with_default(),
+                algorithm => MultipartDigests::new(algorithm, full),
+            },
             size: 0,
             runs: Vec::new(),
             left_out: Vec::new(),
@@ -176,6 +180,24 @@ fn checksum_of(upload: &OpenUpload, request: &CompleteUpload) -> Result<(Algorit
             format!("the upload's checksum is of the type {}, not {}", name(chosen.1), name(full)),
         )),
         _ => Ok(chosen),
+    }
+}
+
+/// Checks the checksums that the caller lists for parts of a COMPOSITE upload: for all of them, or, as programs do that
+/// know only ETags, for none.
+fn check_listed(algorithm: Algorithm, full: bool, parts: &[CompletedPart]) -> Result<(), ClientError> {
+    let is_listed = |part: &CompletedPart| part.checksums.iter().any(|sum| sum.algorithm() == algorithm);
+    if algorithm == Algorithm::None || full || parts.iter().all(|part| part.checksums.is_empty()) {
+        return Ok(());
+    }
+    match parts.iter().find(|part| !is_listed(part)) {
+        None => Ok(()),
+        Some(part) => Err(ClientError::InvalidRequest(format!(
+            "The upload was created using a {} checksum. The complete request must include the checksum for each \
+             part. It was missing for part {} in the request.",
+            algorithm_name(algorithm).to_ascii_lowercase(),
+            part.number
+        ))),
     }
 }
 

@@ -100,22 +100,20 @@ impl Client {
     /// Returns the upload's state.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchUpload`].
+    /// [`ClientError::NoSuchBucket`]; [`ClientError::NoSuchUpload`].
     pub async fn upload(&self, bucket: &str, key: &str, upload: &str) -> Result<UploadInfo, ClientError> {
         let upload = self.open_upload(bucket, key, upload).await?;
         Ok(info(key.to_owned(), upload.record))
     }
 
     async fn open_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<OpenUpload, ClientError> {
-        let missing = || ClientError::NoSuchUpload(upload.to_owned());
-        let id = parse_id(upload).ok_or_else(missing)?;
-        match self.inner.meta.get(&keys::upload(bucket, key, &id)).await? {
-            Some(row) => Ok(OpenUpload { id, record: row.record()?, row }),
-            None => {
-                self.bucket_here(bucket).await?;
-                Err(missing())
-            }
+        if let Some(id) = parse_id(upload)
+            && let Some(row) = self.inner.meta.get(&keys::upload(bucket, key, &id)).await?
+        {
+            return Ok(OpenUpload { id, record: row.record()?, row });
         }
+        self.bucket_here(bucket).await?;
+        Err(ClientError::NoSuchUpload(upload.to_owned()))
     }
 
     /// Aborts an upload and its parts. Once it returns, no part is visible; a collector later makes the parts' chunks

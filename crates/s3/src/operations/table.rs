@@ -323,7 +323,8 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     bucket(Verb::Put, "PutBucketAnalyticsConfiguration", "s3:PutAnalyticsConfiguration")
         .at(&[any("analytics"), any("id")]),
     bucket(Verb::Delete, "DeleteBucketAnalyticsConfiguration", "s3:PutAnalyticsConfiguration")
-        .at(&[any("analytics"), any("id")]),
+        .at(&[any("analytics"), any("id")])
+        .by(Cleared),
     bucket(Verb::Get, "GetBucketIntelligentTieringConfiguration", "s3:GetIntelligentTieringConfiguration")
         .at(&[any("intelligent-tiering"), any("id")])
         .by(NotSet("NoSuchConfiguration")),
@@ -338,7 +339,8 @@ pub(crate) static OPERATIONS: &[Operation] = &[
         "DeleteBucketIntelligentTieringConfiguration",
         "s3:PutIntelligentTieringConfiguration",
     )
-    .at(&[any("intelligent-tiering"), any("id")]),
+    .at(&[any("intelligent-tiering"), any("id")])
+    .by(Cleared),
     bucket(Verb::Get, "GetBucketInventoryConfiguration", "s3:GetInventoryConfiguration")
         .at(&[any("inventory"), any("id")])
         .by(NotSet("NoSuchConfiguration")),
@@ -349,7 +351,8 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     bucket(Verb::Put, "PutBucketInventoryConfiguration", "s3:PutInventoryConfiguration")
         .at(&[any("inventory"), any("id")]),
     bucket(Verb::Delete, "DeleteBucketInventoryConfiguration", "s3:PutInventoryConfiguration")
-        .at(&[any("inventory"), any("id")]),
+        .at(&[any("inventory"), any("id")])
+        .by(Cleared),
     bucket(Verb::Get, "GetBucketMetricsConfiguration", "s3:GetMetricsConfiguration")
         .at(&[any("metrics"), any("id")])
         .by(NotSet("NoSuchConfiguration")),
@@ -360,7 +363,8 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     bucket(Verb::Put, "PutBucketMetricsConfiguration", "s3:PutMetricsConfiguration")
         .at(&[any("metrics"), any("id")]),
     bucket(Verb::Delete, "DeleteBucketMetricsConfiguration", "s3:PutMetricsConfiguration")
-        .at(&[any("metrics"), any("id")]),
+        .at(&[any("metrics"), any("id")])
+        .by(Cleared),
     // Settings of buckets that S3 has and Striate does not know.
     bucket(Verb::Get, "CreateSession", "s3express:CreateSession").at(&[any("session")]),
     bucket(Verb::Get, "GetBucketAbac", "s3:GetBucketABAC").at(&[any("abac")]),

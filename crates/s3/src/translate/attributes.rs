@@ -68,16 +68,15 @@ macro_rules! refuse_unsupported {
 pub(super) use {attribute_fields, refuse_unsupported};
 
 pub(super) fn refuse(encrypted: bool, locked: bool, granted: bool, acl: Option<&str>) -> Result<(), Refusal> {
-    let owners =
-        matches!(acl, None | Some("private" | "bucket-owner-full-control" | "bucket-owner-read" | ""));
+    let is_owners = super::acl::is_owners(acl.unwrap_or_default())?;
     if encrypted {
         return Err(not_implemented("Server-side encryption is not available."));
     }
     if locked {
         return Err(Refusal::bad("InvalidRequest", "Bucket is missing Object Lock Configuration"));
     }
-    if granted || !owners {
-        return Err(not_implemented("Access lists other than the owner's full control are not available."));
+    if granted || !is_owners {
+        return Err(super::acl::not_supported());
     }
     Ok(())
 }
@@ -85,19 +84,13 @@ pub(super) fn refuse(encrypted: bool, locked: bool, granted: bool, acl: Option<&
 impl Fields {
     /// Returns the attributes of an object that `entered` writes.
     pub fn into_attributes(self, entered: &AuthorisedRequest) -> Result<ObjectAttributes, Refusal> {
+        check_metadata(self.metadata.as_ref())?;
         let user_metadata: BTreeMap<String, String> = self
             .metadata
             .unwrap_or_default()
             .into_iter()
             .map(|(name, value)| (name.to_lowercase(), value))
             .collect();
-        let bytes: usize = user_metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes > MAX_USER_METADATA_BYTES {
-            return Err(Refusal::bad(
-                "MetadataTooLarge",
-                format!("Your metadata headers have {bytes} bytes; {MAX_USER_METADATA_BYTES} are allowed."),
-            ));
-        }
         let text = |parsed: Option<String>, name: &str| {
             parsed.or_else(|| entered.carried.text(name)).unwrap_or_default()
         };
@@ -108,12 +101,39 @@ impl Fields {
             content_language: text(self.content_language, "content-language"),
             cache_control: text(self.cache_control, "cache-control"),
             expires: text(self.expires.as_ref().and_then(http_date), "expires"),
-            website_redirect: text(self.website_redirect_location, "x-amz-website-redirect-location"),
+            website_redirect: checked_redirect(text(
+                self.website_redirect_location,
+                "x-amz-website-redirect-location",
+            ))?,
             user_metadata,
             tags: self.tagging.as_deref().map(parse_tags).transpose()?.unwrap_or_default(),
             storage_class: storage_class(self.storage_class)?,
             owner: entered.identity.access_key.clone(),
         })
+    }
+}
+
+/// Checks the size of user metadata, names and values together.
+pub(super) fn check_metadata(metadata: Option<&Metadata>) -> Result<(), Refusal> {
+    let bytes: usize = metadata.into_iter().flatten().map(|(name, value)| name.len() + value.len()).sum();
+    match bytes > MAX_USER_METADATA_BYTES {
+        false => Ok(()),
+        true => Err(Refusal::bad(
+            "MetadataTooLarge",
+            format!("Your metadata headers have {bytes} bytes; {MAX_USER_METADATA_BYTES} are allowed."),
+        )),
+    }
+}
+
+/// Returns a website redirect location, which is a path or an address; empty for none.
+pub(super) fn checked_redirect(location: String) -> Result<String, Refusal> {
+    let is_valid = ["/", "http://", "https://"].iter().any(|start| location.starts_with(start));
+    match is_valid || location.is_empty() {
+        true => Ok(location),
+        false => Err(Refusal::bad(
+            "InvalidRedirectLocation",
+            "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
+        )),
     }
 }
 
@@ -190,10 +210,23 @@ mod tests {
     }
 
     #[test]
+    fn redirects_lead_to_paths_or_addresses() {
+        for valid in ["", "/k", "http://h/", "https://h"] {
+            assert_eq!(checked_redirect(valid.to_owned()).as_deref(), Ok(valid));
+        }
+        for invalid in ["k", "ftp://h", " /k", "javascript:x"] {
+            assert_eq!(checked_redirect(invalid.to_owned()).unwrap_err().code, "InvalidRedirectLocation");
+        }
+    }
+
+    #[test]
     fn promises_that_cannot_be_kept_are_refused() {
         assert_eq!(refuse(true, false, false, None).unwrap_err().status, 501);
         assert_eq!(refuse(false, true, false, None).unwrap_err().code, "InvalidRequest");
-        assert_eq!(refuse(false, false, false, Some("public-read")).unwrap_err().status, 501);
+        let code = |granted, acl| refuse(false, false, granted, acl).unwrap_err().code;
+        assert_eq!(code(false, Some("public-read")), "AccessControlListNotSupported");
+        assert_eq!(code(true, None), "AccessControlListNotSupported");
+        assert_eq!(code(false, Some("public")), "InvalidArgument");
         assert_eq!(refuse(false, false, false, Some("private")), Ok(()));
     }
 }

@@ -7,13 +7,16 @@ use s3s::{S3Error, S3Request, S3Response, S3Result};
 use striate_client::{ClientError, CopyRequest};
 use striate_core::Profile;
 
-use super::attributes::{attribute_fields, parse_tags, refuse_unsupported, storage_class};
+use super::attributes::{
+    attribute_fields, check_metadata, checked_redirect, parse_tags, refuse_unsupported, storage_class,
+};
 use super::{
-    AuthorisedRequest, Translator, check_version, etag, not_implemented, profile_of, read_condition,
-    timestamp,
+    AuthorisedRequest, RequestContext, Translator, check_version, etag, etags_of, not_implemented,
+    profile_of, read_condition, timestamp,
 };
 use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
+use crate::etags::parse_etags;
 use crate::refusal::Refusal;
 
 /// Returns the bucket and key of a copy source, which the caller must be allowed to read.
@@ -98,16 +101,17 @@ fn copy_request(
     if source_bucket == input.bucket && source_key == input.key {
         check_changes(input, &directives, profile)?;
     }
+    check_metadata(input.metadata.as_ref())?;
     let tags = take_tags(input, &directives)?;
     let checksum = input.checksum_algorithm.as_ref();
     let checksum = checksum.map(|algorithm| checksum::algorithm_named(algorithm.as_str())).transpose()?;
     let source_condition = read_condition(
-        input.copy_source_if_match.take(),
-        input.copy_source_if_none_match.take(),
+        etags_of(&entered.carried, "x-amz-copy-source-if-match", input.copy_source_if_match.take()),
+        etags_of(&entered.carried, "x-amz-copy-source-if-none-match", input.copy_source_if_none_match.take()),
         input.copy_source_if_modified_since.take(),
         input.copy_source_if_unmodified_since.take(),
     );
-    let condition = destination_condition(headers)?;
+    let condition = destination_condition(&entered.carried, headers)?;
     Ok(CopyRequest {
         source_bucket,
         source_key,
@@ -116,7 +120,7 @@ fn copy_request(
         key: input.key.clone(),
         tags,
         storage_class: input.storage_class.clone().map(|class| storage_class(Some(class))).transpose()?,
-        website_redirect: input.website_redirect_location.clone(),
+        website_redirect: input.website_redirect_location.clone().map(checked_redirect).transpose()?,
         // Last, because it takes the fields out of the input.
         attributes: match directives.metadata {
             true => Some(attribute_fields!(input).into_attributes(entered)?),
@@ -163,12 +167,16 @@ impl Translator {
 }
 
 /// Parses `If-Match` and `If-None-Match` on the destination, which this s3s does not parse for copies.
-fn destination_condition(headers: &http::HeaderMap) -> Result<striate_client::WriteCondition, Refusal> {
-    let parse = |name: http::HeaderName| {
-        let value = headers.get(&name).map(|value| ETagCondition::parse_http_header(value.as_bytes()));
-        value.transpose().map_err(|_| Refusal::bad("InvalidArgument", format!("{name} is not an ETag.")))
+fn destination_condition(
+    carried: &RequestContext,
+    headers: &http::HeaderMap,
+) -> Result<striate_client::WriteCondition, Refusal> {
+    let parse = |name: &str| {
+        let Some(value) = headers.get(name).or_else(|| carried.headers.get(name)) else { return Ok(None) };
+        let malformed = || Refusal::bad("InvalidArgument", format!("{name} is not an ETag."));
+        value.to_str().ok().and_then(parse_etags).ok_or_else(malformed).map(Some)
     };
-    super::write_condition(parse(http::header::IF_MATCH)?, parse(http::header::IF_NONE_MATCH)?)
+    super::write_condition(parse("if-match")?, parse("if-none-match")?)
 }
 
 #[cfg(test)]

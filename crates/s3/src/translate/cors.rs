@@ -14,7 +14,8 @@ use crate::refusal::Refusal;
 
 const ROOT: &str = "CORSConfiguration";
 const MAX_RULES: usize = 100;
-const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
+/// Methods that a rule may allow.
+pub(crate) const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 
 /// A bucket's rules.
 #[derive(Clone, Debug)]
@@ -92,6 +93,25 @@ fn matches(pattern: &str, text: &str, ignore_case: bool) -> bool {
     }
 }
 
+/// Returns whether `name` could name a header.
+pub(crate) fn is_header_name(name: &str) -> bool {
+    http::HeaderName::try_from(name).is_ok()
+}
+
+/// Checks that a rule's headers could be sent; browsers know no wildcard for those that they may read.
+fn check_header_names(rule: &CORSRule) -> Result<(), Refusal> {
+    let invalid = |kind: &str, name: &String| {
+        Refusal::bad("InvalidRequest", format!("{kind} \"{name}\" contains invalid character."))
+    };
+    if let Some(name) = rule.allowed_headers.iter().flatten().find(|name| !is_header_name(name)) {
+        return Err(invalid("AllowedHeader", name));
+    }
+    match rule.expose_headers.iter().flatten().find(|name| !is_header_name(name) || name.contains('*')) {
+        Some(name) => Err(invalid("ExposeHeader", name)),
+        None => Ok(()),
+    }
+}
+
 fn check_rules(rules: &[CORSRule]) -> Result<(), Refusal> {
     if rules.is_empty() || rules.len() > MAX_RULES {
         return Err(Refusal::bad(
@@ -108,6 +128,7 @@ fn check_rules(rules: &[CORSRule]) -> Result<(), Refusal> {
                 format!("Found unsupported HTTP method in CORS config. Unsupported method is {method}");
             return Err(Refusal::bad("InvalidRequest", message));
         }
+        check_header_names(rule)?;
         let headers = rule.allowed_headers.iter().flatten();
         let patterns = rule.allowed_origins.iter().chain(headers);
         if let Some(pattern) = patterns.into_iter().find(|pattern| pattern.matches('*').count() > 1) {
@@ -194,7 +215,18 @@ mod tests {
         assert_eq!(check_rules(&[]).unwrap_err().code, "MalformedXML");
         assert_eq!(check_rules(&[rule("*", &["PATCH"], &[])]).unwrap_err().code, "InvalidRequest");
         assert_eq!(check_rules(&[rule("*.*", &["GET"], &[])]).unwrap_err().code, "InvalidRequest");
-        assert!(check_rules(&[rule("http://*", &["GET"], &["*"])]).is_ok());
+        assert!(check_rules(&[rule("http://*", &["GET"], &["*", "x-amz-*"])]).is_ok());
+        for name in ["a header", "x:y", "x(y)", "x/y", "", "é"] {
+            assert_eq!(
+                check_rules(&[rule("*", &["GET"], &[name])]).unwrap_err().code,
+                "InvalidRequest",
+                "{name}"
+            );
+        }
+        let exposing =
+            |name: &str| CORSRule { expose_headers: Some(vec![name.to_owned()]), ..rule("*", &["GET"], &[]) };
+        assert!(check_rules(&[exposing("x-amz-version-id")]).is_ok());
+        assert_eq!(check_rules(&[exposing("x-amz-*")]).unwrap_err().code, "InvalidRequest");
     }
 
     #[test]

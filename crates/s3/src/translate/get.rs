@@ -17,11 +17,12 @@ use striate_client::{
 };
 
 use super::{
-    AuthorisedRequest, Translator, check_version, etag, not_implemented, read_condition, timestamp,
+    AuthorisedRequest, Translator, check_version, etag, etags_of, not_implemented, read_condition, timestamp,
     unix_seconds,
 };
 use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
+use crate::gateway::UnquotedEtag;
 use crate::refusal::Refusal;
 
 /// The body of an object's response, passed on without a copy.
@@ -136,10 +137,10 @@ fn expires_header(info: &ObjectInfo) -> HeaderMap {
 
 /// Builds the client service's request from what GET and HEAD have in common.
 macro_rules! get_request {
-    ($input:ident, $requested:expr, $if_range:expr, $taken_bytes:expr) => {{
+    ($input:ident, $carried:expr, $requested:expr, $if_range:expr, $taken_bytes:expr) => {{
         let condition = read_condition(
-            $input.if_match,
-            $input.if_none_match,
+            etags_of($carried, "if-match", $input.if_match),
+            etags_of($carried, "if-none-match", $input.if_none_match),
             $input.if_modified_since,
             $input.if_unmodified_since,
         );
@@ -199,7 +200,7 @@ impl Translator {
         refuse_customer_key(input.sse_customer_key.is_some())?;
         let requested = read_range(input.range, input.part_number)?;
         let taken_bytes = entered.carried.taken_bytes;
-        let get = get_request!(input, requested, if_range.clone(), taken_bytes);
+        let get = get_request!(input, &entered.carried, requested, if_range.clone(), taken_bytes);
         let object = entered.client.get(get).await.map_err(|error| refused(&entered, requested, error))?;
         let (info, range) = (&object.info, &object.range);
         let requested = wanted_range(requested, if_range.as_ref(), info);
@@ -226,13 +227,17 @@ impl Translator {
         check_version(input.version_id.as_deref())?;
         refuse_customer_key(input.sse_customer_key.is_some())?;
         let requested = read_range(input.range, input.part_number)?;
-        let get = get_request!(input, requested, if_range.clone(), 0);
+        let get = get_request!(input, &entered.carried, requested, if_range.clone(), 0);
         let (info, range) =
             self.client.head(get).await.map_err(|error| refused(&entered, requested, error))?;
         let requested = wanted_range(requested, if_range.as_ref(), &info);
         let mode = wants_checksums(input.checksum_mode.as_ref());
         let mut output = describe!(HeadObjectOutput, &info, requested, &range, mode);
         let mut headers = expires_header(&info);
+        // This s3s has no field for it.
+        if !info.attributes.tags.is_empty() {
+            headers.insert("x-amz-tagging-count", HeaderValue::from(info.attributes.tags.len()));
+        }
         for (name, text, field) in [
             ("cache-control", input.response_cache_control, &mut output.cache_control),
             ("content-disposition", input.response_content_disposition, &mut output.content_disposition),
@@ -263,10 +268,7 @@ impl Translator {
         let entered = self.enter(&request, "GetObjectAttributes", action, resource)?;
         let input = request.input;
         check_version(input.version_id.as_deref())?;
-        // SDKs send one header with commas, which s3s does not split.
-        let attribute_names =
-            input.object_attributes.iter().flat_map(|names| names.as_str().split(',')).map(str::trim);
-        let attribute_names: Vec<&str> = attribute_names.collect();
+        let attribute_names = attribute_names(&input.object_attributes)?;
         let wants = |name: &str| attribute_names.contains(&name);
         let (bucket, key) = (input.bucket, input.key);
         let get = GetRequest { bucket: bucket.clone(), key: key.clone(), ..GetRequest::default() };
@@ -295,7 +297,30 @@ impl Translator {
             let page = page.map_err(|error| entered.fail(error))?;
             output.object_parts = Some(object_parts(&page, info.parts.len(), after, max));
         }
-        Ok(S3Response::new(output))
+        let mut response = S3Response::new(output);
+        response.extensions.insert(UnquotedEtag);
+        Ok(response)
+    }
+}
+
+/// Returns the attributes that a request names. SDKs send one header with commas, which s3s does not split.
+fn attribute_names(headers: &[ObjectAttributes]) -> Result<Vec<&str>, Refusal> {
+    const NAMES: [&str; 5] = [
+        ObjectAttributes::CHECKSUM,
+        ObjectAttributes::ETAG,
+        ObjectAttributes::OBJECT_PARTS,
+        ObjectAttributes::OBJECT_SIZE,
+        ObjectAttributes::STORAGE_CLASS,
+    ];
+    let names = headers.iter().flat_map(|names| names.as_str().split(',')).map(str::trim);
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        let message = "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty";
+        return Err(Refusal::bad("InvalidRequest", message));
+    }
+    match names.iter().all(|name| NAMES.contains(name)) {
+        true => Ok(names),
+        false => Err(Refusal::bad("InvalidArgument", "Invalid attribute name specified.")),
     }
 }
 
@@ -371,6 +396,18 @@ mod tests {
         for text in ["abc", "W/\"abc\"", "\"", ""] {
             assert_eq!(version(text), RangeVersion::Unknown, "{text}");
         }
+    }
+
+    #[test]
+    fn attributes_are_named_and_known() {
+        let names = |texts: &[&str]| {
+            let headers: Vec<ObjectAttributes> =
+                texts.iter().map(|text| ObjectAttributes::from((*text).to_owned())).collect();
+            attribute_names(&headers).map(|names| names.join("|")).map_err(|refusal| refusal.code)
+        };
+        assert_eq!(names(&["ETag, ObjectSize", "Checksum"]).as_deref(), Ok("ETag|ObjectSize|Checksum"));
+        assert_eq!(names(&[""]), Err("InvalidRequest"));
+        assert_eq!(names(&["ETag,Colour"]), Err("InvalidArgument"));
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Encoding {
         if self.0 { percent_encode(&text).into_owned() } else { text }
     }
 
+    /// Returns the delimiter that a response names; an empty one is none.
+    fn delimiter(&self, delimiter: Option<String>) -> Option<String> {
+        delimiter.filter(|delimiter| !delimiter.is_empty()).map(|delimiter| self.text(delimiter))
+    }
+
     fn prefixes(&self, prefixes: Vec<String>) -> Option<CommonPrefixList> {
         let shown = prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(self.text(prefix)) });
         Some(shown.collect::<Vec<_>>()).filter(|prefixes| !prefixes.is_empty())
@@ -87,9 +92,10 @@ impl Translator {
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let max_keys = page_size(input.max_keys, "max-keys")?;
-        let after = match &input.continuation_token {
+        let after = match input.continuation_token.as_deref() {
+            // An empty token is that of the first page.
+            None | Some("") => input.start_after.clone().unwrap_or_default(),
             Some(token) => open_token(token)?,
-            None => input.start_after.clone().unwrap_or_default(),
         };
         let list = ListRequest {
             bucket: input.bucket.clone(),
@@ -111,7 +117,7 @@ impl Translator {
             next_continuation_token: page.next.as_deref().map(seal_token),
             contents: Some(page.objects.into_iter().map(|info| encoding.object(info, with_owner)).collect()),
             common_prefixes: encoding.prefixes(page.common_prefixes),
-            delimiter: input.delimiter.map(|delimiter| encoding.text(delimiter)),
+            delimiter: encoding.delimiter(input.delimiter),
             encoding_type: input.encoding_type,
             start_after: input.start_after.map(|start_after| encoding.text(start_after)),
             request_charged: None,
@@ -144,7 +150,7 @@ impl Translator {
             next_marker: page.next.map(|next| encoding.text(next)),
             contents: Some(page.objects.into_iter().map(|info| encoding.object(info, true)).collect()),
             common_prefixes: encoding.prefixes(page.common_prefixes),
-            delimiter: input.delimiter.map(|delimiter| encoding.text(delimiter)),
+            delimiter: encoding.delimiter(input.delimiter),
             encoding_type: input.encoding_type,
             request_charged: None,
         }))
@@ -171,7 +177,7 @@ impl Translator {
         Ok(S3Response::new(ListObjectVersionsOutput {
             versions: Some(versions.collect()),
             common_prefixes: encoding.prefixes(page.common_prefixes),
-            delimiter: input.delimiter.map(|delimiter| encoding.text(delimiter)),
+            delimiter: encoding.delimiter(input.delimiter),
             encoding_type: input.encoding_type,
             is_truncated: Some(page.next.is_some()),
             key_marker: Some(encoding.text(input.key_marker.unwrap_or_default())),
@@ -228,5 +234,7 @@ mod tests {
         assert!(Encoding::of(Some(&EncodingType::from("hex".to_owned()))).is_err());
         assert_eq!(Encoding(true).text("a b/ü".to_owned()), "a%20b/%C3%BC");
         assert_eq!(Encoding(false).text("a b".to_owned()), "a b");
+        assert_eq!(Encoding(true).delimiter(Some(String::new())), None);
+        assert_eq!(Encoding(true).delimiter(Some(" ".to_owned())).as_deref(), Some("%20"));
     }
 }

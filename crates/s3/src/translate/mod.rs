@@ -28,13 +28,14 @@ use striate_core::Profile;
 
 use crate::authorize::{ACCOUNT_ID, Identity, Resource, authorize};
 use crate::body::Trailers;
+use crate::etags::parse_etags;
 use crate::operations::Operation;
 use crate::refusal::Refusal;
 use crate::remote_buckets::RemoteBuckets;
 use crate::trace::Trace;
 
 pub(crate) use batch::BatchMark;
-pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, parse_rules};
+pub(crate) use cors::{CorsAnswer, CorsQuestion, CorsRules, METHODS, is_header_name, parse_rules};
 pub(crate) use get::content_range;
 pub use get::{object_body, range_version};
 pub(crate) use tagging::tags_header;
@@ -189,15 +190,23 @@ fn etags(condition: ETagCondition) -> Vec<String> {
     }
 }
 
+/// Returns the ETags that the header `name` lists: the one that s3s parsed, or the list that it cannot parse.
+fn etags_of(carried: &RequestContext, name: &str, parsed: Option<ETagCondition>) -> Option<Vec<String>> {
+    match parsed {
+        Some(condition) => Some(etags(condition)),
+        None => parse_etags(&carried.text(name)?),
+    }
+}
+
 fn read_condition(
-    if_match: Option<ETagCondition>,
-    if_none_match: Option<ETagCondition>,
+    if_match: Option<Vec<String>>,
+    if_none_match: Option<Vec<String>>,
     if_modified_since: Option<Timestamp>,
     if_unmodified_since: Option<Timestamp>,
 ) -> ReadCondition {
     ReadCondition {
-        if_match: if_match.map(etags),
-        if_none_match: if_none_match.map(etags),
+        if_match,
+        if_none_match,
         if_modified_since: if_modified_since.as_ref().map(unix_seconds),
         if_unmodified_since: if_unmodified_since.as_ref().map(unix_seconds),
         if_range: None,
@@ -206,19 +215,19 @@ fn read_condition(
 
 /// Converts the conditions of a write: only `If-Match` and `If-None-Match: *` are supported.
 fn write_condition(
-    if_match: Option<ETagCondition>,
-    if_none_match: Option<ETagCondition>,
+    if_match: Option<Vec<String>>,
+    if_none_match: Option<Vec<String>>,
 ) -> Result<WriteCondition, Refusal> {
     let if_absent = match if_none_match {
         None => false,
-        Some(ETagCondition::Any) => true,
-        Some(ETagCondition::ETag(_)) => {
+        Some(etags) if etags == ["*"] => true,
+        Some(_) => {
             return Err(not_implemented(
                 "If-None-Match with an ETag is not implemented for writes; use `*`.",
             ));
         }
     };
-    Ok(WriteCondition { if_absent, if_match: if_match.map(etags) })
+    Ok(WriteCondition { if_absent, if_match })
 }
 
 /// Returns the profile that a request asks for.
@@ -270,8 +279,8 @@ mod tests {
 
     #[test]
     fn write_conditions_are_absent_match_or_refused() {
-        let tag = || Some(ETagCondition::ETag(etag("abc".to_owned())));
-        let absent = write_condition(None, Some(ETagCondition::Any)).unwrap();
+        let tag = || Some(vec!["abc".to_owned()]);
+        let absent = write_condition(None, Some(vec!["*".to_owned()])).unwrap();
         assert!(absent.if_absent && absent.if_match.is_none());
         assert_eq!(write_condition(tag(), None).unwrap().if_match, Some(vec!["abc".to_owned()]));
         assert_eq!(write_condition(None, tag()).unwrap_err().code, "NotImplemented");

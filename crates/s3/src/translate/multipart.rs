@@ -12,10 +12,10 @@ use super::bucket::owner;
 use super::copy::{copy_failure, source_of};
 use super::put::{Upload, content_len, digests_of};
 use super::{
-    AuthorisedRequest, Translator, etag, not_implemented, page_size, profile_of, read_condition, timestamp,
-    write_condition,
+    AuthorisedRequest, Translator, etag, etags_of, not_implemented, page_size, profile_of, read_condition,
+    timestamp, write_condition,
 };
-use crate::address::percent_encode;
+use crate::address::{Endpoint, percent_encode};
 use crate::authorize::Resource;
 use crate::checksum::{self, checksum_fields, set_checksum_fields};
 use crate::refusal::Refusal;
@@ -144,8 +144,12 @@ impl Translator {
             source_key,
             source_range,
             source_condition: read_condition(
-                input.copy_source_if_match,
-                input.copy_source_if_none_match,
+                etags_of(&entered.carried, "x-amz-copy-source-if-match", input.copy_source_if_match),
+                etags_of(
+                    &entered.carried,
+                    "x-amz-copy-source-if-none-match",
+                    input.copy_source_if_none_match,
+                ),
                 input.copy_source_if_modified_since,
                 input.copy_source_if_unmodified_since,
             ),
@@ -228,6 +232,8 @@ impl Translator {
             input.encoding_type.as_ref().is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
         let text = |text: String| if encoded { percent_encode(&text).into_owned() } else { text };
         let max = page_size(input.max_uploads, "max-uploads")?;
+        let (key_marker, upload_marker) = (input.key_marker.as_deref(), input.upload_id_marker.as_deref());
+        check_upload_marker(key_marker.unwrap_or_default(), upload_marker.unwrap_or_default())?;
         let list = ListUploads {
             bucket: input.bucket.clone(),
             prefix: input.prefix.clone().unwrap_or_default(),
@@ -243,7 +249,7 @@ impl Translator {
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
             common_prefixes: Some(prefixes.collect()),
-            delimiter: input.delimiter.map(text),
+            delimiter: input.delimiter.filter(|delimiter| !delimiter.is_empty()).map(text),
             is_truncated: Some(page.truncated),
             key_marker: Some(text(input.key_marker.unwrap_or_default())),
             max_uploads: Some(max as i32),
@@ -277,19 +283,21 @@ impl Translator {
             key: key.clone(),
             upload: std::mem::take(&mut input.upload_id),
             parts,
-            condition: write_condition(input.if_match.take(), input.if_none_match.take())?,
+            condition: write_condition(
+                etags_of(&entered.carried, "if-match", input.if_match.take()),
+                etags_of(&entered.carried, "if-none-match", input.if_none_match.take()),
+            )?,
             checksums: checksum_fields!(input).parse()?,
             full_object_checksum: input
                 .checksum_type
                 .as_ref()
                 .map(|kind| kind.as_str() == ChecksumType::FULL_OBJECT),
-            size: size.map_err(|_| Refusal::bad("InvalidArgument", "x-amz-mp-object-size is negative."))?,
+            size: size.map_err(|_| Refusal::bad("InvalidRequest", "Value for x-amz-mp-object-size header is invalid."))?,
         };
         let info = self.client.complete_upload(complete).await.map_err(|error| entered.fail(error))?;
-        let host =
-            request.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let endpoint = request.extensions.get::<Endpoint>().cloned().unwrap_or_default();
         let mut output = CompleteMultipartUploadOutput {
-            location: Some(format!("http://{host}/{bucket}/{}", percent_encode(&key))),
+            location: Some(endpoint.location(&bucket, &key)),
             bucket: Some(bucket),
             key: Some(key),
             checksum_type: checksum::type_of(&info.checksums),
@@ -310,6 +318,15 @@ impl Translator {
         let aborted = self.client.abort_upload(&input.bucket, &input.key, &input.upload_id).await;
         aborted.map_err(|error| entered.fail(error))?;
         Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), http::StatusCode::NO_CONTENT))
+    }
+}
+
+/// Checks that an upload's marker is an upload's id. Without a key's marker it is ignored, as in S3.
+fn check_upload_marker(key: &str, upload: &str) -> Result<(), Refusal> {
+    let is_id = upload.len() == 32 && upload.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match key.is_empty() || upload.is_empty() || is_id {
+        true => Ok(()),
+        false => Err(Refusal::bad("InvalidArgument", "Invalid uploadId marker")),
     }
 }
 
@@ -370,6 +387,15 @@ mod tests {
         for wrong in [i32::MIN, -1, 0, 10_001] {
             assert_eq!(part_number(wrong).unwrap_err().code, "InvalidArgument");
         }
+    }
+
+    #[test]
+    fn an_uploads_marker_is_an_id_if_it_counts() {
+        let id = "0123456789abcdef0123456789abcdef";
+        for (key, upload) in [("", "nonsense"), ("k", ""), ("k", id)] {
+            assert_eq!(check_upload_marker(key, upload), Ok(()));
+        }
+        assert_eq!(check_upload_marker("k", "nonsense").unwrap_err().code, "InvalidArgument");
     }
 
     #[test]

@@ -528,6 +528,42 @@ impl S3 for Translator {
         self.empty(&request, bucket, "ListBucketMetricsConfigurations", "s3:GetMetricsConfiguration").await
     }
 
+    async fn delete_bucket_analytics_configuration(
+        &self,
+        request: S3Request<DeleteBucketAnalyticsConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketAnalyticsConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        let operation = "DeleteBucketAnalyticsConfiguration";
+        self.cleared(&request, bucket, operation, "s3:PutAnalyticsConfiguration").await
+    }
+
+    async fn delete_bucket_intelligent_tiering_configuration(
+        &self,
+        request: S3Request<DeleteBucketIntelligentTieringConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketIntelligentTieringConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        let operation = "DeleteBucketIntelligentTieringConfiguration";
+        self.cleared(&request, bucket, operation, "s3:PutIntelligentTieringConfiguration").await
+    }
+
+    async fn delete_bucket_inventory_configuration(
+        &self,
+        request: S3Request<DeleteBucketInventoryConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketInventoryConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        let operation = "DeleteBucketInventoryConfiguration";
+        self.cleared(&request, bucket, operation, "s3:PutInventoryConfiguration").await
+    }
+
+    async fn delete_bucket_metrics_configuration(
+        &self,
+        request: S3Request<DeleteBucketMetricsConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketMetricsConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        let operation = "DeleteBucketMetricsConfiguration";
+        self.cleared(&request, bucket, operation, "s3:PutMetricsConfiguration").await
+    }
+
     async fn delete_bucket_policy(
         &self,
         request: S3Request<DeleteBucketPolicyInput>,

@@ -5,14 +5,17 @@ use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
-use striate_client::{ClientError, ExpectedDigests, MAX_PUT_LEN, ObjectInfo, PutBody, PutRequest};
+use striate_client::{
+    ClientError, DEFAULT_CHECKSUM, ExpectedDigests, MAX_PUT_LEN, ObjectInfo, PutBody, PutRequest,
+};
 use striate_core::{Profile, Tier};
 use striate_meta::records::Checksum as ChecksumRecord;
 use striate_meta::records::checksum::Algorithm;
 
 use super::attributes::{attribute_fields, refuse_unsupported};
 use super::{
-    AuthorisedRequest, RequestContext, Translator, etag, not_implemented, profile_of, write_condition,
+    AuthorisedRequest, RequestContext, Translator, etag, etags_of, not_implemented, profile_of,
+    write_condition,
 };
 use crate::authorize::Resource;
 use crate::body::Trailers;
@@ -71,6 +74,8 @@ pub(super) fn digests_of(
                        x-amz-trailer headers were found.";
         return Err(Refusal::bad("InvalidRequest", message));
     }
+    // s3s takes an empty header for none.
+    let md5 = md5.or_else(|| headers.get("content-md5")?.to_str().ok());
     let md5 = md5.map(checksum::parse_md5).transpose()?;
     let digests =
         ExpectedDigests { md5, checksums, compute: announced.clone(), ..ExpectedDigests::default() };
@@ -118,11 +123,17 @@ impl Translator {
         }
         let fields = checksum_fields!(input);
         let md5 = input.content_md5.as_deref();
-        let (digests, announced) = digests_of(&request.headers, fields, md5)?;
+        let (mut digests, announced) = digests_of(&request.headers, fields, md5)?;
+        if digests.checksums.is_empty() && digests.compute.is_empty() {
+            digests.compute.push(DEFAULT_CHECKSUM);
+        }
         let put = PutRequest {
             bucket,
             key,
-            condition: write_condition(input.if_match.take(), input.if_none_match.take())?,
+            condition: write_condition(
+                etags_of(&entered.carried, "if-match", input.if_match.take()),
+                etags_of(&entered.carried, "if-none-match", input.if_none_match.take()),
+            )?,
             profile: profile_of(&request.headers)?,
             content_len: content_len(input.content_length)?,
             digests,
@@ -189,6 +200,8 @@ mod tests {
         assert_eq!(code(digests_of(&none, crc32("AAAA"), None)), "InvalidRequest");
         assert_eq!(code(digests_of(&none, crc32("y/Q5Jg==-2"), None)), "InvalidRequest");
         assert_eq!(code(digests_of(&none, checksum::Fields::default(), Some("x"))), "InvalidDigest");
+        let empty = headers(&[("content-md5", "")]);
+        assert_eq!(code(digests_of(&empty, checksum::Fields::default(), None)), "InvalidDigest");
     }
 
     #[test]

@@ -135,5 +135,5 @@ async fn what_is_not_set_or_not_there_has_its_code() {
         .body(b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>");
     assert_eq!(fixture.send(versioning).await.status, 501);
     let public = Request::new("PUT", "/bucket/k").body(b"x").header("x-amz-acl", "public-read");
-    assert_eq!(fixture.send(public).await.error(), (501, "NotImplemented"));
+    assert_eq!(fixture.send(public).await.error(), (400, "AccessControlListNotSupported"));
 }

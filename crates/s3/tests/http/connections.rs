@@ -116,7 +116,7 @@ async fn puts_that_fail_after_their_signature_leave_usable_connections_too() {
     for (target, header, code) in [
         ("/missing/k", ("x-amz-meta-a", "1"), (404, "NoSuchBucket")),
         ("/bucket/k", ("if-none-match", "*"), (412, "PreconditionFailed")),
-        ("/bucket/k", ("x-amz-acl", "public-read"), (501, "NotImplemented")),
+        ("/bucket/k", ("x-amz-acl", "public-read"), (400, "AccessControlListNotSupported")),
         ("/bucket/k", ("content-md5", "AAAAAAAAAAAAAAAAAAAAAA=="), (400, "BadDigest")),
     ] {
         for len in [SMALL, LARGE] {

@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::fixture::{Fixture, limits};
+use crate::wire::Request;
 
 const AUTHORITY: &[u8] = include_bytes!("certificates/authority.crt");
 const FIRST: (&[u8], &[u8]) =
@@ -82,4 +83,33 @@ async fn an_answer_reaches_a_client_that_sends_all_of_its_body_first() {
     let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
     assert!(answer.starts_with("http/1.1 403") && answer.contains("connection: close"), "{answer}");
     assert!(answer.ends_with("</error>"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_object_that_was_completed_over_tls_is_named_with_https() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), FIRST);
+    let fixture = Fixture::open_secure(limits(), Certificates::load(directory.path()).unwrap()).await;
+    let send = async |mut request: Request| {
+        fixture.signer().sign(&mut request);
+        let mut stream = connect(&fixture).await;
+        stream.write_all(request.head().as_bytes()).await.unwrap();
+        stream.write_all(&request.body).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        // The server may close without a notice of TLS.
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
+    };
+    let element = |answer: &str, name: &str| {
+        let (_, text) = answer.split_once(&format!("<{name}>")).unwrap_or_else(|| panic!("{answer}"));
+        text.split('<').next().unwrap_or_default().to_owned()
+    };
+    send(Request::new("PUT", "/bucket")).await;
+    let upload = element(&send(Request::new("POST", "/bucket/k?uploads")).await, "UploadId");
+    send(Request::new("PUT", &format!("/bucket/k?partNumber=1&uploadId={upload}")).body(b"x")).await;
+    let parts = b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber></Part></CompleteMultipartUpload>";
+    let completed = send(Request::new("POST", &format!("/bucket/k?uploadId={upload}")).body(parts)).await;
+    let location = element(&completed, "Location");
+    assert!(location.starts_with("https://") && location.ends_with("/bucket/k"), "{location}");
 }
