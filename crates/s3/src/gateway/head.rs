@@ -201,7 +201,8 @@ pub(super) fn set_apart(parts: &mut Parts) -> HeaderMap {
     if parts.method != Method::DELETE {
         for name in CONDITIONS.map(header::HeaderName::from_static) {
             let Some(value) = text(headers, name.clone()) else { continue };
-            let is_for_s3s = ETagCondition::parse_http_header(value.as_bytes()).is_ok() && !value.contains(',');
+            let is_for_s3s =
+                ETagCondition::parse_http_header(value.as_bytes()).is_ok() && !value.contains(',');
             if !is_for_s3s && parse_etags(value).is_some() {
                 take(headers, name);
             }

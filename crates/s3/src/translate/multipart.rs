@@ -292,7 +292,9 @@ impl Translator {
                 .checksum_type
                 .as_ref()
                 .map(|kind| kind.as_str() == ChecksumType::FULL_OBJECT),
-            size: size.map_err(|_| Refusal::bad("InvalidRequest", "Value for x-amz-mp-object-size header is invalid."))?,
+            size: size.map_err(|_| {
+                Refusal::bad("InvalidRequest", "Value for x-amz-mp-object-size header is invalid.")
+            })?,
         };
         let info = self.client.complete_upload(complete).await.map_err(|error| entered.fail(error))?;
         let endpoint = request.extensions.get::<Endpoint>().cloned().unwrap_or_default();
