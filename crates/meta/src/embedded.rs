@@ -45,7 +45,7 @@ use join::Copy;
 use shared::Shared;
 use snapshot::{Failure, Snapshot};
 
-pub use epoch::{EPOCH_FILE, EpochRecord};
+pub use epoch::{EPOCH_FILE, EpochError, EpochRecord};
 pub use mirror::MIRROR_FILE;
 pub use shared::{MirrorEvent, MirrorStatus};
 pub use volume::{Directory, DiskId, MetaDirectory, Storage, Volume};

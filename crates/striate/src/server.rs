@@ -29,8 +29,8 @@ use crate::console::{Access, Console};
 use crate::ellipsis::expand_all;
 use crate::metrics::Metrics;
 use crate::start::cluster::{Caching, Cluster, OpenedCluster, Settings};
-use crate::start::directories::inspect_all;
-use crate::start::plan::{OpenPlan, StartPlan, plan_start};
+use crate::start::plan::{MissingMember, OpenPlan, StartPlan};
+use crate::start::prepare::PreparedStart;
 
 /// Connections that a server opens, to other stores.
 const OWN_CONNECTIONS: usize = 16;
@@ -63,10 +63,9 @@ impl Readiness for Cluster {
 pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     let directories = expand_all(&args.directories).map_err(Failure::refused)?;
     let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
-    let inspected = inspect_all(&directories).map_err(Failure::refused)?;
-    let plan = plan_start(&inspected).map_err(Failure::refused)?;
+    let start = PreparedStart::new(&runtime, &directories).await?;
     let listeners = Listeners::open(&args.listen, directories.len(), OWN_CONNECTIONS).await?;
-    announce(&plan, &args.listen);
+    announce(&start.plan, &args.listen);
     let mut stripes = args.listen.stripe_options();
     if args.optimise_placement {
         stripes.co_access = CoAccessLimits::of_requests(REQUESTS_TOGETHER);
@@ -85,7 +84,7 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
             origin_ca: args.listen.origin_ca.clone(),
         },
     };
-    let opened = Cluster::open(runtime.clone(), plan, settings).await?;
+    let opened = Cluster::open(runtime.clone(), start, settings).await?;
     opened.cluster.optimiser().set_paused(!args.optimise_placement);
     if args.finalize {
         opened.cluster.finalize_upgrade().await?;
@@ -213,12 +212,21 @@ pub fn warn_of_dev(args: &ListenArgs) {
 fn announce(plan: &StartPlan, args: &ListenArgs) {
     warn_of_dev(args);
     let StartPlan::Open(OpenPlan { missing, ignored, admit, .. }) = plan else { return };
-    for member in missing {
+    for MissingMember { member, found, excluded } in missing {
         let path = member.path.display();
-        tracing::warn!(
-            directory = %path,
-            "a disk is missing; starting without it. When an empty disk is there: striate disk replace {path}"
-        );
+        match excluded {
+            Some(way_out) => tracing::error!(
+                directory = %path,
+                reason = found,
+                "a disk cannot be used; starting without it. It is left as it is, and its chunks count as lost until it is \
+                 back: {way_out}, then restart the server"
+            ),
+            None => tracing::warn!(
+                directory = %path,
+                found,
+                "a disk is missing; starting without it. When an empty disk is there: striate disk replace {path}"
+            ),
+        }
     }
     for path in ignored {
         tracing::warn!(

@@ -456,6 +456,9 @@ fn admit(runtime: &Runtime, directory: &Path, cluster: ClusterId) -> Outcome<Adm
                 path.join(striate_commands::admin::find::STATE_FOLDER).display()
             )));
         }
+        DirectoryContents::Unusable(why) => {
+            return Err(refuse(format!("{}; {}", why.reason, why.way_out)));
+        }
         DirectoryContents::Blank | DirectoryContents::Absent => {
             let mut disk = [0; 16];
             runtime.fill_secret(&mut disk);

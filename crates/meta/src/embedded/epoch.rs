@@ -50,6 +50,91 @@ pub struct EpochRecord {
     pub in_sync: BTreeSet<DiskId>,
 }
 
+/// Why the record in a directory cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EpochError {
+    /// A newer program wrote it.
+    #[error("{place}: {}", self.reason())]
+    Newer {
+        /// Path of the file.
+        place: String,
+        /// Version of the file.
+        version: u32,
+    },
+    /// It was copied from another directory.
+    #[error("{place} {}", self.reason())]
+    OtherDirectory {
+        /// Path of the file.
+        place: String,
+        /// Directory that the record was written for.
+        written_for: DiskId,
+        /// Directory that holds it.
+        disk: DiskId,
+    },
+    /// Its bytes are damaged.
+    #[error("{place}: {reason}")]
+    Damaged {
+        /// Path of the file.
+        place: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// It cannot be read.
+    #[error("{place}: {reason}")]
+    Unreadable {
+        /// Path of the file.
+        place: String,
+        /// Reason given by the operating system.
+        reason: String,
+    },
+}
+
+impl EpochError {
+    /// Returns why, without the path.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Newer { version, .. } => {
+                format!("it has version {version}, this program knows {VERSION}; start a newer striate")
+            }
+            Self::OtherDirectory { written_for, disk, .. } => {
+                format!(
+                    "was written for directory {written_for}, not {disk}: it was copied from another disk"
+                )
+            }
+            Self::Damaged { reason, .. } => format!("it is damaged: {reason}"),
+            Self::Unreadable { reason, .. } => reason.clone(),
+        }
+    }
+}
+
+impl From<EpochError> for MetaError {
+    fn from(error: EpochError) -> Self {
+        match error {
+            EpochError::Unreadable { .. } => Self::Unavailable(error.to_string()),
+            _ => Self::Corrupt(error.to_string()),
+        }
+    }
+}
+
+/// Why a file's bytes are no record that this program reads.
+#[derive(Debug, PartialEq, Eq)]
+enum DecodeError {
+    Newer(u32),
+    Damaged(String),
+}
+
+impl From<&str> for DecodeError {
+    fn from(reason: &str) -> Self {
+        Self::Damaged(reason.to_owned())
+    }
+}
+
+impl From<String> for DecodeError {
+    fn from(reason: String) -> Self {
+        Self::Damaged(reason)
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Line {
     version: u32,
@@ -76,7 +161,7 @@ impl EpochRecord {
     }
 
     /// Returns the record in a file's bytes, and the directory it was written for.
-    fn decode(bytes: &[u8]) -> Result<(Self, DiskId), String> {
+    fn decode(bytes: &[u8]) -> Result<(Self, DiskId), DecodeError> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let (line, checksum) = text.split_once('\n').ok_or("it is cut short")?;
         #[derive(Deserialize)]
@@ -86,12 +171,10 @@ impl EpochRecord {
         if let Ok(Version { version }) = serde_json::from_str(line)
             && version > VERSION
         {
-            return Err(format!(
-                "it has version {version}, this program knows {VERSION}; start a newer striate"
-            ));
+            return Err(DecodeError::Newer(version));
         }
         if checksum.trim_end() != format!("crc32c:{:08x}", striate_codec::crc32c(line.as_bytes())) {
-            return Err("its checksum is wrong".to_owned());
+            return Err(DecodeError::Damaged("its checksum is wrong".to_owned()));
         }
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let in_sync = line.in_sync.iter().map(|disk| parse_disk(disk)).collect::<Result<_, _>>()?;
@@ -102,26 +185,22 @@ impl EpochRecord {
     /// Reads the record in `directory`; `None` if it has none.
     ///
     /// # Errors
-    /// [`MetaError::Corrupt`] for a damaged or newer file, or one of another directory; [`MetaError::Unavailable`] if
-    /// it cannot be read.
-    pub fn read(directory: &MetaDirectory) -> Result<Option<Self>, MetaError> {
-        let place = || format!("{}/{EPOCH_FILE}", directory.volume.name());
-        let bytes = directory.volume.read_file(EPOCH_FILE);
-        let Some(bytes) = bytes.map_err(|error| MetaError::Unavailable(format!("{}: {error}", place())))?
-        else {
-            return Ok(None);
+    /// If it cannot be used.
+    pub fn read(directory: &MetaDirectory) -> Result<Option<Self>, EpochError> {
+        let place = format!("{}/{EPOCH_FILE}", directory.volume.name());
+        let bytes = match directory.volume.read_file(EPOCH_FILE) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(EpochError::Unreadable { place, reason: error.to_string() }),
         };
-        let decoded = Self::decode(&bytes);
-        let (record, disk) =
-            decoded.map_err(|reason| MetaError::Corrupt(format!("{}: {reason}", place())))?;
-        if disk != directory.disk_id {
-            return Err(MetaError::Corrupt(format!(
-                "{} was written for directory {disk}, not {}: it was copied from another disk",
-                place(),
-                directory.disk_id
-            )));
+        let (record, written_for) = Self::decode(&bytes).map_err(|error| match error {
+            DecodeError::Newer(version) => EpochError::Newer { place: place.clone(), version },
+            DecodeError::Damaged(reason) => EpochError::Damaged { place: place.clone(), reason },
+        })?;
+        match written_for == directory.disk_id {
+            true => Ok(Some(record)),
+            false => Err(EpochError::OtherDirectory { place, written_for, disk: directory.disk_id }),
         }
-        Ok(Some(record))
     }
 
     /// Returns the cluster and the directory that the record in `volume` was written for, whichever they are; `None` if
@@ -164,7 +243,9 @@ mod tests {
     fn newer_versions_are_refused_by_name() {
         let bytes = String::from_utf8(record().encode(DiskId([9; 16]))).unwrap();
         let newer = bytes.replace("\"version\":1", "\"version\":2");
-        assert!(EpochRecord::decode(newer.as_bytes()).unwrap_err().contains("newer striate"));
+        assert_eq!(EpochRecord::decode(newer.as_bytes()), Err(DecodeError::Newer(2)));
+        let refused = EpochError::Newer { place: String::new(), version: 2 };
+        assert!(refused.reason().contains("newer striate"));
     }
 
     proptest! {

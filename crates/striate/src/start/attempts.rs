@@ -8,7 +8,8 @@ use std::time::Duration;
 use striate_core::ClusterId;
 use striate_runtime::Instant;
 
-use super::roster::{Member, Roster};
+use super::directories::{DirectoryContents, inspect};
+use super::roster::Member;
 
 /// Pause after the first attempt that failed; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
@@ -107,8 +108,10 @@ pub enum Ending {
 /// # Errors
 /// How the attempt ends, if not.
 pub fn find_member(member: &Member, cluster: ClusterId, generation: u64) -> Result<(), Ending> {
-    match Roster::read(&member.path) {
-        Ok(Some((roster, disk))) if roster.cluster == cluster && disk == member.disk => {
+    match inspect(&member.path).map(|inspected| inspected.found) {
+        Ok(DirectoryContents::Member { roster, disk, .. })
+            if roster.cluster == cluster && disk == member.disk =>
+        {
             match roster.generation > generation {
                 true => Err(Ending::Failed(
                     "its roster is newer than this server's: another server has changed it".to_owned(),
@@ -116,7 +119,7 @@ pub fn find_member(member: &Member, cluster: ClusterId, generation: u64) -> Resu
                 false => Ok(()),
             }
         }
-        // Another disk, or none. A roster that cannot be read does not say whose it is.
+        // Another disk, or none, or one that a start would leave out, too.
         _ => Err(Ending::NotThere),
     }
 }

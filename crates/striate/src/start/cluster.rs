@@ -38,6 +38,7 @@ use striate_s3::KeyStore;
 use striate_site::{Site, StoreStatus};
 
 use super::lock::DirectoryLock;
+use super::plan::MissingMember;
 use super::roster::{Member, Roster};
 use super::sealing::SealingBytes;
 use super::site::{DiskSite, rack_of};
@@ -92,6 +93,8 @@ struct State {
     live: BTreeMap<SiteId, LiveMember>,
     /// Sites whose disks are back, and whose chunks are being compared with the metadata.
     compared: BTreeSet<SiteId>,
+    /// Members that the start went on without.
+    missing: Vec<MissingMember>,
     /// Blank directories that were named at the start and left alone.
     ignored: Vec<PathBuf>,
     /// Sites in other processes, instead of those on directories.

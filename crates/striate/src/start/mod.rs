@@ -3,6 +3,7 @@
 //! 1. [`directories`]: what each directory holds: nothing, a member of a cluster, or other files.
 //! 2. [`plan`]: the decision, a pure function: first start, restart, degraded restart, or refusal. [`remains`]: files
 //!    that a wipe has missed, and when they may be moved aside for a new member.
+//!    [`prepare`]: the first two steps.
 //! 3. [`roster`]: the file in every directory that names the cluster's members.
 //! 4. [`cluster`]: opens sites and metadata, keeps rows and roster in step, admits and replaces disks.
 //!
@@ -16,6 +17,7 @@ pub mod directories;
 pub mod lock;
 pub mod offline;
 pub mod plan;
+pub mod prepare;
 pub mod remains;
 pub mod roster;
 pub mod sealing;

@@ -11,9 +11,9 @@ use striate_meta::embedded::{MetaDirectory, Options};
 use striate_runtime::Runtime;
 
 use super::cluster::layout;
-use super::directories::inspect_all;
 use super::lock::{DirectoryLock, LOCK_FILE};
-use super::plan::{StartPlan, plan_start};
+use super::plan::StartPlan;
+use super::prepare::PreparedStart;
 use super::site::meta_folder;
 use crate::ellipsis::expand_all;
 
@@ -34,16 +34,19 @@ impl OfflineStore {
     /// If there is no store in them, too few of them are present, or a server runs.
     pub async fn open(runtime: &Runtime, arguments: &[String]) -> Outcome<Self> {
         let directories = expand_all(arguments).map_err(Failure::refused)?;
-        let inspected = inspect_all(&directories).map_err(Failure::refused)?;
-        let plan = match plan_start(&inspected).map_err(Failure::refused)? {
+        let PreparedStart { plan, locks } = PreparedStart::new(runtime, &directories).await?;
+        let plan = match plan {
             StartPlan::Open(plan) => plan,
             StartPlan::First { .. } => {
                 return Err(Failure::refused("there is no store in these directories"));
             }
         };
-        let (mut locks, mut present) = (Vec::new(), Vec::new());
+        let mut present = Vec::new();
+        for missing in &plan.missing {
+            let (path, found) = (missing.member.path.display(), &missing.found);
+            tracing::warn!(directory = %path, found, "a disk is missing; its metadata is not read");
+        }
         for member in &plan.present {
-            locks.push(DirectoryLock::take(&member.path).map_err(Failure::refused)?);
             let witness = member.path.join(STATE_FOLDER).join(LOCK_FILE);
             match MetaDirectory::open_with_witness(member.disk, meta_folder(&member.path), witness) {
                 Ok(directory) => present.push(directory),
@@ -53,6 +56,10 @@ impl OfflineStore {
             }
         }
         let store = EmbeddedStore::open(runtime, Options::default(), layout(&plan.roster), &present).await;
-        Ok(Self { store: store.map_err(Failure::refused)?, cluster: plan.roster.cluster, _locks: locks })
+        Ok(Self {
+            store: store.map_err(Failure::refused)?,
+            cluster: plan.roster.cluster,
+            _locks: locks.into_values().collect(),
+        })
     }
 }

@@ -6,9 +6,14 @@
 //! | an unfinished first start | finishes it |
 //! | all members | opens the cluster; admits blank directories at other paths |
 //! | all but at most r members | opens it degraded, admits no directory, and reports what is missing |
+//! | a member that cannot be used (read-only, not permitted, damaged, a file, silent) | counts it as missing, and leaves it as it is |
 //! | fewer | refuses, and names what is missing |
 //! | members of two clusters, a copy, a disk that was replaced | refuses |
-//! | remains of an unknown store | refuses, unless at the path of a member, which then is missing |
+//! | remains of an unknown store, or anything that cannot be used | refuses, unless it is where a member was, which then is missing |
+//!
+//! A directory that cannot be used may hold good data. It is never taken for blank, so it never begins a cluster, never
+//! finishes a first start, and is never admitted. Nor does it count as present: a start needs n − r directories that it
+//! can read and write, or the newest epoch of the metadata could be overlooked (design.md §10.9).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +21,7 @@ use std::path::{Path, PathBuf};
 use striate_core::ClusterId;
 use striate_meta::embedded::DiskId;
 
-use super::directories::{DirectoryContents, InspectedDirectory};
+use super::directories::{DirectoryContents, InspectedDirectory, Unusable};
 use super::remains::FolderRemains;
 use super::roster::{Member, Roster};
 
@@ -42,11 +47,22 @@ pub struct OpenPlan {
     /// Blank directories in which an interrupted first start had not yet written an identity.
     pub unfinished: Vec<Member>,
     /// Members that are missing.
-    pub missing: Vec<Member>,
+    pub missing: Vec<MissingMember>,
     /// Blank directories to admit.
     pub admit: Vec<PathBuf>,
     /// Blank directories to leave alone.
     pub ignored: Vec<PathBuf>,
+}
+
+/// A member that a start goes on without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingMember {
+    /// The member, at the path where it was last seen.
+    pub member: Member,
+    /// What was found there.
+    pub found: String,
+    /// What the operator can do, if its directory is there and cannot be used: it may hold good data.
+    pub excluded: Option<&'static str>,
 }
 
 /// Why a start is refused. The message names the remedy; nothing was changed.
@@ -96,7 +112,7 @@ pub enum StartError {
         /// Number of all members.
         total: usize,
         /// Paths of the missing members, and what was found there.
-        missing: Vec<(PathBuf, &'static str)>,
+        missing: Vec<(PathBuf, String)>,
     },
     /// A directory that should be blank holds remains of a store.
     #[error(
@@ -109,6 +125,16 @@ pub enum StartError {
         /// One of its entries.
         example: String,
     },
+    /// A directory that is no member's cannot be used.
+    #[error("{path}: {reason}; {way_out}")]
+    Unusable {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Why it cannot be used.
+        reason: String,
+        /// What the operator can do about it.
+        way_out: &'static str,
+    },
     /// A directory does not exist and is not a member's.
     #[error(
         "{path} does not exist; is the disk mounted? To add it to the cluster make it first: mkdir {path}"
@@ -119,12 +145,7 @@ pub enum StartError {
     },
 }
 
-fn describe_missing(
-    present: &usize,
-    needed: &usize,
-    total: &usize,
-    missing: &[(PathBuf, &'static str)],
-) -> String {
+fn describe_missing(present: &usize, needed: &usize, total: &usize, missing: &[(PathBuf, String)]) -> String {
     let list: Vec<_> =
         missing.iter().map(|(path, what)| format!("\n  {} ({what})", path.display())).collect();
     format!(
@@ -143,6 +164,7 @@ pub fn plan_start(inspected: &[InspectedDirectory]) -> Result<StartPlan, StartEr
     let Some(newest) = newest_roster(inspected)? else {
         let blank = |directory: &InspectedDirectory| match &directory.found {
             DirectoryContents::Remains(remains) => Err(refuse_remains(directory, remains)),
+            DirectoryContents::Unusable(why) => Err(refuse_unusable(directory, why)),
             _ => Ok(directory.path.clone()),
         };
         return Ok(StartPlan::First { paths: inspected.iter().map(blank).collect::<Result<_, _>>()? });
@@ -161,15 +183,20 @@ pub fn plan_start(inspected: &[InspectedDirectory]) -> Result<StartPlan, StartEr
         .any(|directory| matches!(directory.found, DirectoryContents::Member { served: true, .. }));
     let is_unfinished = !served && absent.iter().all(|member| blank_at(&member.path));
     let (unfinished, missing) = if is_unfinished { (absent, Vec::new()) } else { (Vec::new(), absent) };
-    refuse_too_few(inspected, &newest, &present, &missing, unfinished.len())?;
+    let missing: Vec<_> = missing.into_iter().map(|member| describe(member, inspected, &newest)).collect();
+    refuse_too_few(&newest, &present, &missing, unfinished.len())?;
     let claimed = |path: &Path| newest.members.iter().any(|member| member.path == path);
+    let somewhere_else = missing.iter().any(|missing| missing.found.starts_with(NOT_NAMED));
     let mut spare = Vec::new();
     for directory in inspected.iter().filter(|directory| !claimed(&directory.path)) {
         match &directory.found {
             DirectoryContents::Remains(remains) => return Err(refuse_remains(directory, remains)),
             DirectoryContents::Absent => return Err(StartError::Absent { path: directory.path.clone() }),
             DirectoryContents::Blank => spare.push(directory.path.clone()),
-            DirectoryContents::Member { .. } => {}
+            DirectoryContents::Unusable(why) if why.member.is_none() && !somewhere_else => {
+                return Err(refuse_unusable(directory, why));
+            }
+            DirectoryContents::Unusable(_) | DirectoryContents::Member { .. } => {}
         }
     }
     let (admit, ignored) = if missing.is_empty() { (spare, Vec::new()) } else { (Vec::new(), spare) };
@@ -185,11 +212,16 @@ fn refuse_remains(directory: &InspectedDirectory, remains: &FolderRemains) -> St
     StartError::Remains { path: directory.path.clone(), example: remains.example.clone() }
 }
 
+fn refuse_unusable(directory: &InspectedDirectory, why: &Unusable) -> StartError {
+    let (path, reason) = (directory.path.clone(), why.reason.clone());
+    StartError::Unusable { path, reason, way_out: why.way_out }
+}
+
 /// Returns the roster with the greatest generation; `None` if there is none.
 fn newest_roster(inspected: &[InspectedDirectory]) -> Result<Option<Roster>, StartError> {
     let mut newest: Option<(&PathBuf, &Roster)> = None;
     for directory in inspected {
-        let DirectoryContents::Member { roster, .. } = &directory.found else { continue };
+        let Some((_, roster)) = directory.found.identity() else { continue };
         match newest {
             Some((first, other)) if other.cluster != roster.cluster => {
                 return Err(StartError::TwoClusters {
@@ -210,14 +242,19 @@ fn newest_roster(inspected: &[InspectedDirectory]) -> Result<Option<Roster>, Sta
 fn present_members(inspected: &[InspectedDirectory], newest: &Roster) -> Result<Vec<Member>, StartError> {
     let mut by_disk: BTreeMap<DiskId, &PathBuf> = BTreeMap::new();
     for directory in inspected {
-        let DirectoryContents::Member { disk, .. } = &directory.found else { continue };
-        if newest.member(*disk).is_none() {
+        let Some((disk, _)) = directory.found.identity() else { continue };
+        if newest.member(disk).is_none() {
             return Err(StartError::Replaced { path: directory.path.clone() });
         }
-        if let Some(first) = by_disk.insert(*disk, &directory.path) {
+        if let Some(first) = by_disk.insert(disk, &directory.path) {
             return Err(StartError::Copy { first: first.clone(), second: directory.path.clone() });
         }
     }
+    let is_usable = |path: &Path| {
+        let mut at_path = inspected.iter().filter(|directory| directory.path == path);
+        at_path.any(|directory| matches!(directory.found, DirectoryContents::Member { .. }))
+    };
+    by_disk.retain(|_, path| is_usable(path));
     let here = |member: &Member| {
         let path = by_disk.get(&member.disk)?;
         Some(Member { path: (*path).clone(), ..member.clone() })
@@ -225,33 +262,57 @@ fn present_members(inspected: &[InspectedDirectory], newest: &Roster) -> Result<
     Ok(newest.members.iter().filter_map(here).collect())
 }
 
+/// Says what was found in place of a missing member.
+fn describe(member: Member, inspected: &[InspectedDirectory], newest: &Roster) -> MissingMember {
+    let is_it = |directory: &&InspectedDirectory| match directory.found.identity() {
+        Some((disk, _)) => disk == member.disk,
+        None => directory.path == member.path,
+    };
+    let is_at_its_path = |directory: &&InspectedDirectory| directory.path == member.path;
+    let found = inspected.iter().find(is_it).or_else(|| inspected.iter().find(is_at_its_path));
+    let unknown = |directory: &&InspectedDirectory| {
+        let is_unusable = matches!(directory.found, DirectoryContents::Unusable(_));
+        let is_known = newest.members.iter().any(|member| member.path == directory.path);
+        is_unusable && directory.found.identity().is_none() && !is_known
+    };
+    let mut excluded = None;
+    let found = match found.map(|directory| &directory.found) {
+        None => match inspected.iter().find(unknown) {
+            None => NOT_NAMED.to_owned(),
+            Some(other) => {
+                format!("{NOT_NAMED}, unless it is {}, which cannot be used", other.path.display())
+            }
+        },
+        Some(DirectoryContents::Absent) => "does not exist".to_owned(),
+        Some(DirectoryContents::Blank) => "empty: another or an unmounted disk".to_owned(),
+        Some(DirectoryContents::Member { .. }) => "another disk of the cluster is there".to_owned(),
+        Some(DirectoryContents::Remains(_)) => "only remains, without roster and identity".to_owned(),
+        Some(DirectoryContents::Unusable(why)) => {
+            excluded = Some(why.way_out);
+            why.reason.clone()
+        }
+    };
+    MissingMember { member, found, excluded }
+}
+
+/// What is said of a member whose path is not in the command.
+const NOT_NAMED: &str = "not named in the command";
+
 fn refuse_too_few(
-    inspected: &[InspectedDirectory],
     newest: &Roster,
     present: &[Member],
-    missing: &[Member],
+    missing: &[MissingMember],
     unfinished: usize,
 ) -> Result<(), StartError> {
     if present.len() + unfinished >= newest.needed() {
         return Ok(());
     }
-    let what_is_at = |path: &Path| {
-        let found =
-            inspected.iter().find(|directory| directory.path == path).map(|directory| &directory.found);
-        match found {
-            None => "not named in the command",
-            Some(DirectoryContents::Absent) => "does not exist",
-            Some(DirectoryContents::Blank) => "empty: another or an unmounted disk",
-            Some(DirectoryContents::Member { .. }) => "another disk of the cluster is there",
-            Some(DirectoryContents::Remains(_)) => "only remains, without roster and identity",
-        }
-    };
-    let missing = missing.iter().map(|member| (member.path.clone(), what_is_at(&member.path))).collect();
+    let missing = missing.iter().map(|missing| (missing.member.path.clone(), missing.found.clone()));
     Err(StartError::TooManyMissing {
         present: present.len(),
         needed: newest.needed(),
         total: newest.members.len(),
-        missing,
+        missing: missing.collect(),
     })
 }
 
@@ -297,6 +358,67 @@ mod tests {
         }
     }
 
+    fn missing(plan: &OpenPlan) -> Vec<u32> {
+        plan.missing.iter().map(|missing| missing.member.site.0).collect()
+    }
+
+    fn unusable(number: u8, member: Option<(DiskId, Roster)>) -> InspectedDirectory {
+        let (reason, way_out) = ("Read-only file system".to_owned(), "check the disk");
+        let found = DirectoryContents::Unusable(Unusable { reason, way_out, member });
+        InspectedDirectory { path: path(number), found }
+    }
+
+    #[test]
+    fn a_member_that_cannot_be_used_is_missing_with_its_reason_and_counts_against_the_tolerance() {
+        let roster = roster(6, 2);
+        let others = |numbers: &[u8]| -> Vec<_> {
+            numbers.iter().map(|&number| member_at(number, path(number), &roster)).collect()
+        };
+        let known = |number: u8| unusable(number, Some((DiskId([number; 16]), roster.clone())));
+        for bad in [unusable(6, None), known(6)] {
+            let plan = opened(&[&others(&[1, 2, 3, 4, 5]), &[bad.clone()][..]].concat());
+            assert_eq!((missing(&plan), &*plan.missing[0].found), (vec![6], "Read-only file system"));
+            assert_eq!((plan.missing[0].excluded, plan.unfinished.len()), (Some("check the disk"), 0));
+            let plan = opened(&[&others(&[1, 2, 3, 4]), &[bad.clone(), blank(5)][..]].concat());
+            assert_eq!(missing(&plan), [5, 6]);
+            let refused = plan_start(&[&others(&[1, 2, 3]), &[bad, blank(5)][..]].concat()).unwrap_err();
+            assert!(refused.to_string().contains("/d6 (Read-only file system)"), "{refused}");
+        }
+        // Known by its identity at another path; unknown, it may be the one that is not named.
+        let moved = InspectedDirectory { path: path(9), ..known(6) };
+        assert_eq!(
+            opened(&[&others(&[1, 2, 3, 4, 5]), &[moved][..]].concat()).missing[0].excluded,
+            Some("check the disk")
+        );
+        let plan = opened(&[&others(&[1, 2, 3, 4, 5]), &[unusable(9, None)][..]].concat());
+        assert!(plan.missing[0].found.contains("unless it is /d9"), "{:?}", plan.missing);
+        let whole = plan_start(&[&others(&[1, 2, 3, 4, 5, 6]), &[unusable(9, None)][..]].concat());
+        assert!(matches!(whole, Err(StartError::Unusable { .. })), "it would be a new member: {whole:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_used_never_begins_a_cluster_and_still_tells_of_copies_and_other_clusters() {
+        let refused = plan_start(&[blank(1), unusable(2, None)]);
+        assert!(matches!(refused, Err(StartError::Unusable { .. })), "{refused:?}");
+        let (mine, mut other) = (roster(3, 1), roster(3, 1));
+        let begun = DirectoryContents::Member { disk: DiskId([1; 16]), roster: mine.clone(), served: false };
+        let begun = InspectedDirectory { path: path(1), found: begun };
+        let plan = plan_start(&[begun, blank(2), unusable(3, None)]);
+        assert!(
+            matches!(plan, Err(StartError::TooManyMissing { .. })),
+            "it does not finish a first start: {plan:?}"
+        );
+        other.cluster = ClusterId(6);
+        let others = [1, 2].map(|number| member_at(number, path(number), &mine));
+        let with = |number: u8, roster: &Roster| {
+            let bad = unusable(3, Some((DiskId([number; 16]), roster.clone())));
+            plan_start(&[&others[..], &[bad]].concat())
+        };
+        assert!(matches!(with(3, &other), Err(StartError::TwoClusters { .. })));
+        assert!(matches!(with(1, &mine), Err(StartError::Copy { .. })));
+        assert!(matches!(with(8, &mine), Err(StartError::Replaced { .. })));
+    }
+
     #[test]
     fn blank_and_absent_directories_make_a_new_cluster() {
         let inspected = [blank(1), InspectedDirectory { path: path(2), found: DirectoryContents::Absent }];
@@ -327,7 +449,8 @@ mod tests {
             member_at(4, path(4), &roster),
             blank(5),
         ]);
-        assert_eq!(plan.missing, [roster.members[1].clone()]);
+        assert_eq!(missing(&plan), [2]);
+        assert_eq!(plan.missing[0].excluded, None);
         assert_eq!((plan.admit, plan.ignored), (vec![], vec![path(5)]));
     }
 
@@ -349,7 +472,7 @@ mod tests {
         };
         let others = [1, 2, 3].map(|number| member_at(number, path(number), &roster));
         let plan = opened(&[&others[..], &[remains(4)]].concat());
-        assert_eq!((plan.missing, plan.unfinished), (vec![roster.members[3].clone()], vec![]));
+        assert_eq!((missing(&plan), plan.unfinished), (vec![4], vec![]));
         let refused = plan_start(&[&others[..], &[remains(9)]].concat());
         assert!(matches!(refused, Err(StartError::Remains { .. })), "{refused:?}");
         let refused = plan_start(&[blank(1), remains(2)]);
@@ -400,13 +523,14 @@ mod tests {
         /// are missing, and admits no directory while a member is missing.
         #[test]
         fn every_member_is_accounted_for(
-            members in 1u8..10, tolerance in 0usize..4, here: [bool; 10], spare in 0u8..3, seed: u64,
+            members in 1u8..10, tolerance in 0usize..4, here: [bool; 10], bad: [bool; 10], spare in 0u8..3, seed: u64,
         ) {
             let tolerance = tolerance.min(usize::from(members) - 1);
             let roster = roster(members, tolerance);
             let mut inspected: Vec<_> = (1..=members)
                 .map(|number| match here[usize::from(number)] {
                     true => member_at(number, path(number), &roster),
+                    false if bad[usize::from(number)] => unusable(number, None),
                     false => blank(number),
                 })
                 .chain((100..100 + spare).map(blank))
@@ -423,6 +547,7 @@ mod tests {
                     prop_assert_eq!(plan.admit.len() + plan.ignored.len(), usize::from(spare));
                     prop_assert!(plan.missing.is_empty() || plan.admit.is_empty());
                 }
+                Err(StartError::Unusable { .. }) => prop_assert_eq!(present, 0),
                 Err(error) => {
                     prop_assert!(present + tolerance < usize::from(members), "{}", error);
                 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use striate::admin::AdminService;
 use striate::start::cluster::{Caching, Cluster, Settings};
-use striate::start::directories::inspect_all;
-use striate::start::plan::plan_start;
+use striate::start::prepare::PreparedStart;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, PutBody, PutRequest, ReadExplanation};
 use striate_commands::admin::client::AdminClient;
 use striate_commands::admin::messages::Explain;
@@ -38,7 +37,7 @@ impl Store {
         let paths: Vec<String> =
             (1..=6).map(|number| root.path().join(number.to_string()).display().to_string()).collect();
         paths.iter().for_each(|path| std::fs::create_dir(path).unwrap());
-        let plan = plan_start(&inspect_all(&paths).unwrap()).unwrap();
+        let prepared = PreparedStart::new(&Runtime::real(), &paths).await.unwrap();
         let settings = Settings {
             profile: None,
             region: "us-east-1".to_owned(),
@@ -47,7 +46,7 @@ impl Store {
             caching: Caching::default(),
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
-        let cluster = Cluster::open(Runtime::real(), plan, settings).await.unwrap().cluster;
+        let cluster = Cluster::open(Runtime::real(), prepared, settings).await.unwrap().cluster;
         let (sender, stopping) = tokio::sync::watch::channel(false);
         let service =
             AdminService::new(cluster.clone(), String::new(), String::new(), None, Arc::default(), stopping);

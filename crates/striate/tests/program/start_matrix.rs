@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use striate::start::cluster::{Caching, Cluster, OpenedCluster, Settings};
-use striate::start::directories::inspect_all;
 use striate::start::offline::OfflineStore;
-use striate::start::plan::plan_start;
+use striate::start::prepare::PreparedStart;
 use striate_client::{ClientError, CreateBucket, ExpectedDigests, GetRequest, PutBody, PutRequest};
 use striate_commands::args::{AdminCommand, HostPort, MigrateArgs, Source};
-use striate_commands::failure::{Failure, Outcome};
+use striate_commands::failure::Outcome;
 use striate_meta::MemoryStore;
 use striate_meta::migration::{MigrationEnd, migrate};
 use striate_runtime::Runtime;
@@ -65,8 +64,7 @@ async fn start(paths: &[PathBuf]) -> Outcome<OpenedCluster> {
 
 async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -> Outcome<OpenedCluster> {
     let arguments: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    let inspected = inspect_all(&arguments).map_err(Failure::refused)?;
-    let plan = plan_start(&inspected).map_err(Failure::refused)?;
+    let prepared = PreparedStart::new(&runtime, &arguments).await?;
     let settings = Settings {
         profile: None,
         region: "us-east-1".to_owned(),
@@ -75,7 +73,7 @@ async fn start_with(runtime: Runtime, paths: &[PathBuf], write_surplus: usize) -
         caching: Caching::default(),
         upkeep: striate_control::UpkeepOptions::by_hand(),
     };
-    Cluster::open(runtime, plan, settings).await
+    Cluster::open(runtime, prepared, settings).await
 }
 
 /// Ignores progress and never stops.
@@ -397,6 +395,130 @@ async fn with_too_many_missing_nothing_is_changed_and_everything_reads_when_they
     let again = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
     assert_reads(&again, "a", 1).await;
     again.close().await;
+}
+
+/// A way to make a directory unusable, also for root, and to undo it.
+#[derive(Clone, Copy, Debug)]
+enum Spoiled {
+    FileInItsPlace,
+    CircularLink,
+    DamagedFile(&'static str),
+    FolderInPlaceOf(&'static str),
+}
+
+impl Spoiled {
+    const ALL: [Self; 6] = [
+        Self::FileInItsPlace,
+        Self::CircularLink,
+        Self::DamagedFile("cluster"),
+        Self::DamagedFile("meta/meta.epoch"),
+        Self::FolderInPlaceOf("cluster"),
+        Self::FolderInPlaceOf("meta/meta.epoch"),
+    ];
+
+    fn apply(self, path: &Path) {
+        let (aside, file) = (path.with_extension("aside"), |name: &str| path.join(".striate").join(name));
+        match self {
+            Self::FileInItsPlace | Self::CircularLink => std::fs::rename(path, &aside).unwrap(),
+            Self::DamagedFile(name) | Self::FolderInPlaceOf(name) => {
+                std::fs::rename(file(name), &aside).unwrap();
+            }
+        }
+        match self {
+            Self::FileInItsPlace => std::fs::write(path, b"a file").unwrap(),
+            Self::CircularLink => std::os::unix::fs::symlink(path, path).unwrap(),
+            Self::DamagedFile(name) => {
+                let mut bytes = std::fs::read(&aside).unwrap();
+                bytes[20] ^= 1;
+                std::fs::write(file(name), bytes).unwrap();
+            }
+            Self::FolderInPlaceOf(name) => std::fs::create_dir(file(name)).unwrap(),
+        }
+    }
+
+    fn undo(self, path: &Path) {
+        let (aside, file) = (path.with_extension("aside"), |name: &str| path.join(".striate").join(name));
+        match self {
+            Self::FileInItsPlace | Self::CircularLink => {
+                std::fs::remove_file(path).unwrap();
+                std::fs::rename(aside, path).unwrap();
+            }
+            Self::DamagedFile(name) => std::fs::rename(aside, file(name)).unwrap(),
+            Self::FolderInPlaceOf(name) => {
+                std::fs::remove_dir(file(name)).unwrap();
+                std::fs::rename(aside, file(name)).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_cannot_be_used_is_left_out_and_left_alone_and_is_back_when_it_can() {
+    let disks = Disks::new(4);
+    let first = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    put(&first, "a", 1).await;
+    first.close().await;
+    drop(first);
+    for (round, spoiled) in Spoiled::ALL.into_iter().enumerate() {
+        let path = disks.path(round % 4 + 1);
+        spoiled.apply(&path);
+        let before = snapshot(&path);
+        let degraded = disks.start(&[1, 2, 3, 4]).await;
+        let degraded = degraded.unwrap_or_else(|error| panic!("{spoiled:?}: {error}")).cluster;
+        assert_reads(&degraded, "a", 1).await;
+        let status = degraded.status("").await;
+        let said = status.warnings.iter().filter(|warning| warning.contains("excluded at the start"));
+        assert_eq!(said.count(), 1, "{spoiled:?}: {:?}", status.warnings);
+        let refused = degraded.replace(&path).await.unwrap_err().to_string();
+        assert!(refused.contains(&path.display().to_string()), "{spoiled:?}: {refused}");
+        put(&degraded, "b", round as u8).await;
+        degraded.close().await;
+        drop(degraded);
+        assert_eq!(snapshot(&path), before, "{spoiled:?}: it was written to");
+        spoiled.undo(&path);
+        let whole = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+        assert_reads(&whole, "b", round as u8).await;
+        assert!(striate_control::heal(whole.client().stripes(), go_on).await.unwrap().is_whole());
+        assert_eq!(whole.status("").await.warnings, Vec::<String>::new(), "{spoiled:?}");
+        whole.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_that_cannot_be_used_count_with_those_that_are_missing() {
+    let disks = Disks::new(4);
+    let first = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    put(&first, "a", 1).await;
+    first.close().await;
+    drop(first);
+    Spoiled::DamagedFile("meta/meta.epoch").apply(&disks.path(1));
+    std::fs::rename(disks.path(2), disks.path(20)).unwrap();
+    let degraded = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
+    assert_reads(&degraded, "a", 1).await;
+    degraded.close().await;
+    drop(degraded);
+    Spoiled::DamagedFile("cluster").apply(&disks.path(3));
+    let error = refusal(&disks.paths(&[1, 2, 3, 4])).await;
+    for word in ["meta.epoch: it is damaged", "cluster: it is damaged", "does not exist", "2 are needed"] {
+        assert!(error.contains(word), "{word}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metadata_of_another_disk_or_a_newer_program_refuses_the_start() {
+    let disks = Disks::new(4);
+    disks.start(&[1, 2, 3, 4]).await.unwrap().cluster.close().await;
+    let epoch = |disks: &Disks, number| disks.path(number).join(".striate/meta/meta.epoch");
+    let own = std::fs::read(epoch(&disks, 2)).unwrap();
+    std::fs::copy(epoch(&disks, 1), epoch(&disks, 2)).unwrap();
+    let swapped = refusal(&disks.paths(&[1, 2, 3, 4])).await;
+    assert!(swapped.contains("copied from another disk"), "{swapped}");
+    let newer = String::from_utf8(own.clone()).unwrap().replace("\"version\":1", "\"version\":9");
+    std::fs::write(epoch(&disks, 2), newer).unwrap();
+    let newer = refusal(&disks.paths(&[1, 2, 3, 4])).await;
+    assert!(newer.contains("start a newer striate"), "{newer}");
+    std::fs::write(epoch(&disks, 2), own).unwrap();
+    disks.start(&[1, 2, 3, 4]).await.unwrap().cluster.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

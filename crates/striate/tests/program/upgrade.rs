@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use striate::start::cluster::{Caching, Cluster, Settings};
-use striate::start::directories::inspect_all;
-use striate::start::plan::plan_start;
+use striate::start::prepare::PreparedStart;
 use striate::start::roster::{RequiredFormats, Roster};
-use striate_commands::failure::{Failure, Outcome};
+use striate_commands::failure::Outcome;
 use striate_core::{ChunkId, Formats, Generation, SiteId, StripeId};
 use striate_meta::{keys, records};
 use striate_runtime::Runtime;
@@ -33,7 +32,7 @@ impl Store {
 
     async fn start(&self, paths: &[PathBuf]) -> Outcome<Cluster> {
         let arguments: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        let inspected = inspect_all(&arguments).map_err(Failure::refused)?;
+        let prepared = PreparedStart::new(&Runtime::real(), &arguments).await?;
         let settings = Settings {
             profile: None,
             region: "us-east-1".to_owned(),
@@ -42,8 +41,7 @@ impl Store {
             caching: Caching::default(),
             upkeep: striate_control::UpkeepOptions::by_hand(),
         };
-        let plan = plan_start(&inspected).map_err(Failure::refused)?;
-        Ok(Cluster::open(Runtime::real(), plan, settings).await?.cluster)
+        Ok(Cluster::open(Runtime::real(), prepared, settings).await?.cluster)
     }
 
     /// Creates a store as release 0.1 leaves it: no formats in its rosters and its cluster's row.

@@ -271,6 +271,9 @@ fn refuse_occupied(inspected: &InspectedDirectory) -> Outcome {
             "{} does not exist; mount the new disk there, or make the directory: mkdir {0}",
             path.display()
         ))),
+        DirectoryContents::Unusable(why) => {
+            Err(Failure::refused(format!("{}: {}; {}", path.display(), why.reason, why.way_out)))
+        }
         DirectoryContents::Member { roster, .. } => Err(Failure::refused(format!(
             "{} is not blank: it belongs to cluster {}. If its data is not needed, empty it (also {}) and try again",
             path.display(),

@@ -44,14 +44,13 @@ mod tests {
 
     use super::*;
     use crate::start::cluster::{Caching, Settings};
-    use crate::start::directories::inspect_all;
-    use crate::start::plan::plan_start;
+    use crate::start::prepare::PreparedStart;
 
     async fn open(root: &std::path::Path) -> Cluster {
         let paths: Vec<_> = (1..=3).map(|number| root.join(number.to_string())).collect();
         paths.iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
         let arguments: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        let plan = plan_start(&inspect_all(&arguments).unwrap()).unwrap();
+        let prepared = PreparedStart::new(&Runtime::real(), &arguments).await.unwrap();
         let settings = Settings {
             profile: None,
             region: "us-east-1".to_owned(),
@@ -60,7 +59,7 @@ mod tests {
             caching: Caching::default(),
             upkeep: UpkeepOptions::by_hand(),
         };
-        Cluster::open(Runtime::real(), plan, settings).await.expect("opened").cluster
+        Cluster::open(Runtime::real(), prepared, settings).await.expect("opened").cluster
     }
 
     fn chunk(number: u32) -> ChunkId {

@@ -21,6 +21,7 @@ use crate::resident::ResidentMemory;
 use crate::start::directories::{DirectoryContents, inspect};
 use crate::start::lock::{DirectoryLock, LOCK_FILE};
 use crate::start::plan::{OpenPlan, StartPlan};
+use crate::start::prepare::PreparedStart;
 use crate::start::roster::{Member, RequiredFormats, Roster};
 use crate::start::sealing::{self, SealingBytes};
 use crate::start::site::{DiskSite, meta_folder};
@@ -36,14 +37,14 @@ pub struct OpenedCluster {
 }
 
 impl Cluster {
-    /// Executes `plan`.
+    /// Executes a prepared start.
     ///
     /// # Errors
     /// If a directory is in use or cannot be written, or if the metadata cannot be opened. The message names the
     /// remedy.
-    pub async fn open(runtime: Runtime, plan: StartPlan, settings: Settings) -> Outcome<OpenedCluster> {
-        let is_new = matches!(plan, StartPlan::First { .. });
-        let (plan, locks) = lock_directories(&runtime, plan, &settings)?;
+    pub async fn open(runtime: Runtime, start: PreparedStart, settings: Settings) -> Outcome<OpenedCluster> {
+        let is_new = matches!(start.plan, StartPlan::First { .. });
+        let (plan, locks) = lock_directories(&runtime, start, &settings)?;
         let members: Vec<Member> = plan.present.iter().chain(&plan.unfinished).cloned().collect();
         let paths: Vec<&Path> = members.iter().map(|member| member.path.as_path()).collect();
         let sealing = sealing_key(&runtime, &plan, &paths)?;
@@ -57,6 +58,7 @@ impl Cluster {
             roster: plan.roster,
             live,
             compared: BTreeSet::new(),
+            missing: plan.missing,
             ignored: plan.ignored,
             followed: None,
         };
@@ -86,17 +88,20 @@ impl Cluster {
     }
 }
 
-/// Locks the directories of a plan; the first start creates them. Returns the plan for the cluster's members.
+/// Locks the directories that are not members yet; the first start creates them. Returns the plan for the cluster's
+/// members, and their locks in its order.
 fn lock_directories(
     runtime: &Runtime,
-    plan: StartPlan,
+    PreparedStart { plan, mut locks }: PreparedStart,
     settings: &Settings,
 ) -> Outcome<(OpenPlan, Vec<DirectoryLock>)> {
     match plan {
         StartPlan::First { paths } => begin_first(runtime, &paths, settings),
         StartPlan::Open(plan) => {
             let members = plan.present.iter().chain(&plan.unfinished);
-            let locks = members.map(|member| lock(&member.path)).collect::<Outcome<Vec<_>>>()?;
+            let mut lock_one =
+                |member: &Member| locks.remove(&member.path).map_or_else(|| lock(&member.path), Ok);
+            let locks = members.map(|member| lock_one(member)).collect::<Outcome<Vec<_>>>()?;
             Ok((plan, locks))
         }
     }

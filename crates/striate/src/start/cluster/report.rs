@@ -15,9 +15,9 @@ use striate_meta::{RowPages, ScanRange, keys};
 use striate_site::{Site, SiteStatus, StoreStatus};
 use striate_stripe::SiteView;
 
-use super::Cluster;
 use super::members::still_there;
 use super::work::Work;
+use super::{Cluster, State};
 
 /// Status of each site in another process, or the reason why it is unknown.
 pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
@@ -198,7 +198,7 @@ impl Cluster {
                 }
                 (None, Some(live)) if still_there(&live.member) => condition(view, live.suspect()),
                 (None, Some(_)) => ("missing", Some(replace_hint("it vanished", &record.address))),
-                (None, None) => ("missing", Some(replace_hint("not found at the start", &record.address))),
+                (None, None) => ("missing", Some(not_at_the_start(&state, site, &record.address))),
             };
             let load = view.map(|view| view.site.last_load()).unwrap_or_default();
             let capacity = match answers.get(&site) {
@@ -329,6 +329,17 @@ fn unanswered(failing: &[FailingOriginState]) -> Vec<String> {
             )
         };
     latest.into_values().map(warning).collect()
+}
+
+/// Says why the start went on without a site.
+fn not_at_the_start(state: &State, site: SiteId, path: &str) -> String {
+    let missing = state.missing.iter().find(|missing| missing.member.site == site);
+    match missing.map(|missing| (&missing.found, missing.excluded)) {
+        Some((found, Some(way_out))) => {
+            format!("excluded at the start, and left as it is: {found}; {way_out}, then restart the server")
+        }
+        _ => replace_hint("not found at the start", path),
+    }
 }
 
 fn replace_hint(what: &str, path: &str) -> String {

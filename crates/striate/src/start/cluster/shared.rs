@@ -64,6 +64,7 @@ impl State {
             roster,
             live: BTreeMap::new(),
             compared: BTreeSet::new(),
+            missing: Vec::new(),
             ignored: Vec::new(),
             followed: Some(followed),
         }
