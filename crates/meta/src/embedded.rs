@@ -45,7 +45,7 @@ use join::Copy;
 use shared::Shared;
 use snapshot::{Failure, Snapshot};
 
-pub use epoch::{EPOCH_FILE, EpochError, EpochRecord};
+pub use epoch::{EPOCH_FILE, EpochError, EpochRecord, LAST_EPOCH_FILE};
 pub use mirror::MIRROR_FILE;
 pub use shared::{MirrorEvent, MirrorStatus};
 pub use volume::{Directory, DiskId, MetaDirectory, Storage, Volume};
@@ -122,6 +122,8 @@ pub struct EmbeddedStore {
     runtime: Runtime,
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
+    /// Mirrors that were old copies when the store was opened.
+    stale: Arc<[String]>,
 }
 
 /// One committed state, which does not change however long it is read; used for exports. While a view lives, the
@@ -146,6 +148,12 @@ impl Pages for View {
 const INLINE_SCAN_ROWS: usize = 4096;
 
 impl EmbeddedStore {
+    /// Returns the paths of mirrors that were older at the start than the record of the set in force says, so that they are
+    /// copies from an earlier time. If all mirrors are, what was stored since is lost.
+    pub fn stale_mirrors(&self) -> &[String] {
+        &self.stale
+    }
+
     /// Returns the mirrors, and those ejected in this run that have not been replaced.
     pub async fn mirrors(&self) -> Result<Vec<MirrorStatus>, MetaError> {
         self.between_groups(|committer| {

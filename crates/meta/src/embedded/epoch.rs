@@ -31,6 +31,9 @@ use crate::store::MetaError;
 /// Name of the file.
 pub const EPOCH_FILE: &str = "meta.epoch";
 
+/// Name of the file that holds the record before the current one, whose place on the disk the next one takes.
+pub const LAST_EPOCH_FILE: &str = "meta.epoch.tmp";
+
 /// Newest version of the file that this program understands.
 const VERSION: u32 = 1;
 

@@ -33,6 +33,8 @@ struct OpenedStore {
     record: EpochRecord,
     mirrors: Vec<(MetaDirectory, MirrorDb)>,
     transactions: Vec<(TxId, Revision)>,
+    /// Names of the mirrors that were old copies.
+    stale: Vec<String>,
 }
 
 impl EmbeddedStore {
@@ -128,7 +130,7 @@ impl EmbeddedStore {
             true => drop(runtime.spawn(committer.run_as_task(queue))),
             false => drop(runtime.spawn_thread("meta committer", move || committer.run_on_thread(queue))),
         }
-        Ok(Self { runtime: runtime.clone(), shared, requests })
+        Ok(Self { runtime: runtime.clone(), shared, requests, stale: opened.stale.into() })
     }
 }
 
@@ -211,7 +213,8 @@ fn open(
             tracing::warn!(directory = volume.name(), %error, "what was set aside on a full disk stays");
         }
     }
-    let (mut mirrors, transactions) = open_mirrors(runtime, options, directories, &newest)?;
+    let OpenedMirrors { mut mirrors, transactions, stale } =
+        open_mirrors(runtime, options, directories, &newest)?;
     let run = mirrors.iter().map(|(_, db)| db.run()).max().unwrap_or(0).max(newest.run) + 1;
     let mut group = Group::after(mirrors[0].1.revision());
     group.run = Some(run);
@@ -229,7 +232,7 @@ fn open(
     let record = EpochRecord { cluster: layout.cluster, epoch: newest.epoch + 1, run, in_sync };
     record_everywhere(runtime, layout, directories, &BTreeSet::new(), &record, options.deadline)
         .map_err(MetaError::Unavailable)?;
-    Ok(OpenedStore { record, mirrors, transactions })
+    Ok(OpenedStore { record, mirrors, transactions, stale })
 }
 
 /// Returns the record in force.
@@ -271,19 +274,33 @@ fn newest_record(layout: &Layout, directories: &[KnownDirectory]) -> Result<Epoc
     }
 }
 
-/// Opens and levels the mirrors of the in-sync set, and returns them with the transactions they remember.
-#[allow(clippy::type_complexity, reason = "the pair is taken apart at once")]
+/// Level mirrors.
+struct OpenedMirrors {
+    mirrors: Vec<(MetaDirectory, MirrorDb)>,
+    /// Transactions that they remember.
+    transactions: Vec<(TxId, Revision)>,
+    /// Names of those that were old copies.
+    stale: Vec<String>,
+}
+
+/// Opens and levels the mirrors of the in-sync set. A run is durable in every mirror of the set before the set's record
+/// names it, so a mirror with an earlier run is a copy from before.
 fn open_mirrors(
     runtime: &Runtime,
     options: &Options,
     directories: &[KnownDirectory],
     newest: &EpochRecord,
-) -> Result<(Vec<(MetaDirectory, MirrorDb)>, Vec<(TxId, Revision)>), MetaError> {
+) -> Result<OpenedMirrors, MetaError> {
     let named =
         |known_directory: &&KnownDirectory| newest.in_sync.contains(&known_directory.directory.disk_id);
     let candidates: Vec<_> =
         directories.iter().filter(named).map(|known_directory| known_directory.directory.clone()).collect();
     let opened = open_all(runtime, options, &candidates);
+    let is_stale = |(_, db): &(&MetaDirectory, &Result<MirrorDb, Failure>)| {
+        db.as_ref().is_ok_and(|db| db.run() < newest.run)
+    };
+    let stale: Vec<_> = candidates.iter().zip(&opened).filter(is_stale).collect();
+    let stale = stale.into_iter().map(|(directory, _)| directory.volume.name()).collect();
     let mut failures = Vec::new();
     let mut mirrors = Vec::new();
     for (directory, db) in candidates.into_iter().zip(level(opened)) {
@@ -309,7 +326,7 @@ fn open_mirrors(
     };
     let transactions = first.transactions();
     let transactions = transactions.map_err(|failure| MetaError::Unavailable(failure.to_string()))?;
-    Ok((mirrors, transactions))
+    Ok(OpenedMirrors { mirrors, transactions, stale })
 }
 
 /// Opens all mirrors concurrently: a repair after a crash reads the whole file.

@@ -75,7 +75,8 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Reads a small file; returns `None` if it does not exist.
     fn read_file(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Replaces a small file's bytes, durably and atomically. Fails where [`Volume::verify`] does.
+    /// Replaces a small file's bytes, durably and atomically. Fails where [`Volume::verify`] does. From the second time on it
+    /// needs no further space, if the bytes do not grow.
     fn replace_file(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// Removes a file if it exists.
@@ -187,6 +188,18 @@ fn leads_to(path: &Path, expected: Inode) -> io::Result<()> {
     }
 }
 
+/// Gives the file `fresh` the name `path`, and the file there, if there is one, its old name.
+fn exchange(fresh: &Path, path: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, fresh, CWD, path, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        // Nothing is there yet, or the file system cannot exchange names.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::rename(fresh, path),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Volume for Directory {
     fn name(&self) -> String {
         self.path.display().to_string()
@@ -204,10 +217,12 @@ impl Volume for Directory {
         // Write nothing into a directory that is being wiped.
         self.verify()?;
         let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.tmp")));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+        // The replaced file keeps its space under the temporary name, for the next one: the disk may be full by then.
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&temporary)?;
         file.write_all_at(bytes, 0)?;
+        file.set_len(bytes.len() as u64)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
+        exchange(&temporary, &path)?;
         self.handle.sync_all()?;
         self.written.lock().insert(name.to_owned(), inode(&file.metadata()?));
         self.verify_path()
@@ -234,8 +249,10 @@ impl Volume for Directory {
         if create {
             self.handle.sync_all()?;
         }
-        let inode = inode(&file.metadata()?);
-        Ok(Arc::new(DatabaseFile { path, file, inode }))
+        let metadata = file.metadata()?;
+        let database = DatabaseFile { path, file, inode: inode(&metadata) };
+        database.take_space_ahead(metadata.len());
+        Ok(Arc::new(database))
     }
 
     fn verify(&self) -> io::Result<()> {
@@ -269,6 +286,23 @@ struct DatabaseFile {
     inode: Inode,
 }
 
+/// Space beyond the end that a database file holds. On a disk that others have filled, a start and deletes are written
+/// there: a commit writes new pages before it frees old ones.
+const AHEAD_BYTES: u64 = 1 << 20;
+/// Length of a database file above which its pages are no longer given space in advance; so many free ones are among them.
+const AHEAD_UP_TO_BYTES: u64 = 32 << 20;
+
+impl DatabaseFile {
+    /// Gives the file of this length space for all of its pages, and for some beyond its end.
+    fn take_space_ahead(&self, len: u64) {
+        if len <= AHEAD_UP_TO_BYTES {
+            let keep_len = rustix::fs::FallocateFlags::KEEP_SIZE;
+            // A full disk has none, and some file systems cannot.
+            let _ = rustix::fs::fallocate(&self.file, keep_len, 0, len + AHEAD_BYTES);
+        }
+    }
+}
+
 impl Storage for DatabaseFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
@@ -283,7 +317,9 @@ impl Storage for DatabaseFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
+        self.file.set_len(len)?;
+        self.take_space_ahead(len);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -330,5 +366,32 @@ impl redb::StorageBackend for RedbBackend {
 
     fn close(&self) -> io::Result<()> {
         self.0.release()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_again_and_again_takes_no_new_place_on_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let places = || -> std::collections::BTreeSet<u64> {
+            let entries = std::fs::read_dir(folder.path()).unwrap();
+            entries.map(|entry| entry.unwrap().metadata().unwrap().ino()).collect()
+        };
+        for text in ["one", "three"] {
+            directory.replace_file("record", text.as_bytes()).unwrap();
+        }
+        directory.replace_file("record", b"two").unwrap();
+        let before = places();
+        assert_eq!(before.len(), 2, "the record and the one before it");
+        for text in ["1", "22", "333"] {
+            directory.replace_file("record", text.as_bytes()).unwrap();
+            assert_eq!(directory.read_file("record").unwrap().unwrap(), text.as_bytes());
+            directory.verify().unwrap();
+        }
+        assert_eq!(places(), before);
     }
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use striate_commands::admin::find::STATE_FOLDER;
 use striate_core::ClusterId;
-use striate_meta::embedded::{DiskId, EPOCH_FILE, EpochRecord, MetaDirectory};
+use striate_meta::embedded::{DiskId, EPOCH_FILE, EpochRecord, LAST_EPOCH_FILE, MetaDirectory};
 use striate_site::identity::identity_path;
 
 use super::lock::LOCK_FILE;
@@ -82,7 +82,8 @@ fn find_data(folder: &Path) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let (kind, name) = (entry.file_type()?, entry.file_name());
-        let is_usual = [LOCK_FILE, SEALING_FILE, EPOCH_FILE].iter().any(|usual| name == *usual);
+        let usual = [LOCK_FILE, SEALING_FILE, EPOCH_FILE, LAST_EPOCH_FILE];
+        let is_usual = usual.iter().any(|usual| name == *usual);
         let found = match kind.is_dir() {
             true => find_data(&entry.path())?,
             false if is_usual => None,
