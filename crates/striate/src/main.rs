@@ -29,6 +29,10 @@ fn main() -> ExitCode {
         cli.command,
         Command::Server(_) | Command::Site(_) | Command::Gateway(_) | Command::Control(_)
     );
+    if is_service || matches!(cli.command, Command::Admin(_)) {
+        // Data, metadata and secrets are this user's alone.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    }
     let default = match &cli.command {
         _ if is_service => "info,s3s=off",
         _ => "warn",

@@ -7,6 +7,8 @@
 //! 3. [`roster`]: the file in every directory that names the cluster's members.
 //! 4. [`cluster`]: opens sites and metadata, keeps rows and roster in step, admits and replaces disks.
 //!
+//! [`modes`] makes files that older releases left readable private.
+//!
 //! [`offline`] opens the metadata alone, while no server runs.
 //!
 //! Nothing is written before the plan is accepted; a refusal changes nothing on any disk.
@@ -15,6 +17,7 @@ pub mod attempts;
 pub mod cluster;
 pub mod directories;
 pub mod lock;
+pub mod modes;
 pub mod offline;
 pub mod plan;
 pub mod prepare;

@@ -235,7 +235,7 @@ impl Roster {
     /// # Errors
     /// If the directory cannot be written.
     pub fn write(&self, directory: &Path, disk: DiskId) -> io::Result<()> {
-        replace_file(&directory.join(STATE_FOLDER), ROSTER_FILE, &self.encode(disk), 0o644)
+        replace_file(&directory.join(STATE_FOLDER), ROSTER_FILE, &self.encode(disk), 0o600)
     }
 }
 

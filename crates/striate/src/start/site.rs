@@ -11,6 +11,7 @@ use striate_site::filesystem::{FileSystem, RealFileSystem};
 use striate_site::identity::{DISK_FORMAT, DiskId, Identity, IdentityError};
 use striate_site::{ChunkStore as _, LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity, StoreStatus};
 
+use super::modes::tighten;
 use super::roster::Member;
 
 /// A site of this process on a directory. Cheap to clone.
@@ -139,6 +140,9 @@ fn open_store(
             identity.write(&*fs, &member.path).map_err(|error| error.to_string())?;
         }
         Err(error) => return Err(error.to_string()),
+    }
+    if let Err(error) = tighten(&member.path.join(STATE_FOLDER)) {
+        tracing::warn!(directory = %member.path.display(), %error, "other users may still read files in this directory");
     }
     std::fs::create_dir_all(meta_folder(&member.path))
         .map_err(|error| format!("{}: {error}", meta_folder(&member.path).display()))?;
