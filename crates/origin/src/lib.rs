@@ -43,3 +43,4 @@ pub use counts::OriginCounts;
 pub use explain::ObjectExplanation;
 pub use failures::FailingOrigin;
 pub use service::Origins;
+pub use upstream::check_authorities;

@@ -51,6 +51,14 @@ pub(crate) struct OriginRequest<'a> {
     pub(crate) headers: HeaderMap,
 }
 
+/// Checks a PEM file of authorities that are to be trusted besides the system's.
+///
+/// # Errors
+/// If it cannot be used.
+pub fn check_authorities(ca_file: &std::path::Path) -> Result<(), String> {
+    client_config(Some(ca_file)).map(drop).map_err(|error| error.to_string())
+}
+
 impl Upstream {
     /// Creates the client. `ca_file` is a PEM file of certificates that are trusted besides the system's.
     ///

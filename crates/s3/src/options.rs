@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use striate_listen::Networks;
 
+use crate::address::Domains;
+use crate::gateway::GatewayError;
+
 /// Options of a gateway. [`Default`] gives what a server starts with.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
@@ -57,6 +60,16 @@ pub struct Limits {
     pub buffered_bytes: usize,
     /// Time that requests in flight get to finish after a shutdown began.
     pub drain: Duration,
+}
+
+impl GatewayOptions {
+    /// Checks the options, as [`crate::Gateway::new`] does.
+    ///
+    /// # Errors
+    /// When one is invalid.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        Domains::new(&self.domains).map(drop).map_err(GatewayError::Domain)
+    }
 }
 
 impl Default for GatewayOptions {

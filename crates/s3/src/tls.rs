@@ -40,6 +40,9 @@ struct Shared {
     config: std::sync::OnceLock<Arc<ServerConfig>>,
 }
 
+/// Name of the private key's file.
+const PRIVATE_FILE: &str = "private.key";
+
 #[derive(Clone)]
 struct LoadedCertificate {
     public: Vec<u8>,
@@ -70,6 +73,17 @@ impl Certificates {
             *current = read;
         }
         Ok(changed)
+    }
+
+    /// Returns a warning if everybody on this machine may read the private key. Its group may: servers with a certificate
+    /// in common, and secrets of Kubernetes, need that.
+    pub fn exposed_key(&self) -> Option<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.shared.directory.join(PRIVATE_FILE);
+        let mode = std::fs::metadata(&path).ok()?.permissions().mode() & 0o777;
+        (mode & 0o007 != 0).then(|| {
+            format!("every user of this machine can read {} (mode {mode:04o}): chmod 600 it", path.display())
+        })
     }
 
     /// Checks the files until the task is dropped. The gateway runs it beside its TLS listener.
@@ -108,7 +122,7 @@ impl LoadedCertificate {
             Ok((path, zeroize::Zeroizing::new(bytes)))
         };
         let (public_path, public) = file("public.crt")?;
-        let (private_path, private) = file("private.key")?;
+        let (private_path, private) = file(PRIVATE_FILE)?;
         let fail = |path: &Path, reason: String| CertificateError { path: path.to_owned(), reason };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&public)
             .collect::<Result<_, _>>()

@@ -6,11 +6,9 @@
 //! fails, another one takes over.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_commands::args::{ControlArgs, HandshakeArgs};
-use striate_commands::credentials;
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::movement::AccessSource;
 use striate_control::{Candidacy, GatheredAccess, LEADER_ROLE, Members, ProcessReport, UpkeepOptions};
@@ -18,12 +16,13 @@ use striate_listen::admission::AdmissionLimits;
 use striate_listen::descriptors::{DescriptorNeeds, divide};
 use striate_meta::MetaStore;
 use striate_runtime::Runtime;
-use striate_s3::{Credentials, KeyStore, SealingKey};
+use striate_s3::{KeyStore, SealingKey};
 use striate_stripe::StripeOptions;
 use striate_trust::{Role, Trust};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
+use crate::first_key;
 use crate::identity::{identify, sealing_key};
 use crate::membership::service::{ControlLimits, ControlService};
 use crate::server::{listen, watch_hangups, watch_signals};
@@ -177,26 +176,9 @@ async fn lead(
 async fn provide_first_key(runtime: &Runtime, meta: &Arc<dyn MetaStore>, sealing: &SealingBytes) -> Outcome {
     let keys = KeyStore::new(runtime.clone(), meta.clone(), SealingKey::new(sealing), None);
     let keys = keys.map_err(Failure::refused)?;
-    match keys.list().await.map_err(Failure::failed)?.is_empty() {
-        true => show(&keys.create("made with the cluster").await.map_err(Failure::failed)?),
-        false => Ok(()),
+    if let Some(shown) = first_key::provide(&keys, None, "made with the cluster").await? {
+        // Control serves even if nothing reads this.
+        let _ = writeln!(io::stdout(), "{}", first_key::describe(&shown));
     }
-}
-
-fn show(first: &Credentials) -> Outcome {
-    let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-    let shown = credentials::show(first, None, &folder)
-        .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
-        .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
-    let said = match shown {
-        credentials::SecretOutput::Terminal => {
-            "These are the first access key and its secret, shown once.".to_owned()
-        }
-        credentials::SecretOutput::File(path) => {
-            format!("The first access key and its secret are in {} (mode 0600).", path.display())
-        }
-    };
-    // Control serves even if nothing reads this.
-    let _ = writeln!(io::stdout(), "{said}");
     Ok(())
 }

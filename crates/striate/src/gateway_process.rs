@@ -24,7 +24,7 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
     let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
     let trust = identify(&runtime, &args.identity, Role::Gateway)?;
     let sealing = sealing_key(&args.identity)?;
-    let listeners = Listeners::open(&args.listen, 0, OWN_CONNECTIONS).await?;
+    let listeners = Listeners::open(&runtime, &args.listen, 0, OWN_CONNECTIONS).await?;
     warn_of_dev(&args.listen);
     let meta = striate_meta::open(&runtime, &args.metadata).await.map_err(Failure::failed)?;
     let settings = Settings {

@@ -26,6 +26,7 @@ pub mod audit_log;
 pub mod console;
 pub mod control_process;
 pub mod ellipsis;
+pub mod first_key;
 pub mod gateway_process;
 pub mod identity;
 pub mod logging;

@@ -1,14 +1,14 @@
 //! `striate server`: everything wired together, until a signal.
 
 use std::io::{self, IsTerminal, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use striate_codec::Code;
 use striate_commands::admin::find::{RunRecord, STATE_FOLDER, run_directory};
 use striate_commands::args::{HostPort, ListenArgs, PeerArgs, ServerArgs};
-use striate_commands::credentials;
+use striate_commands::credentials::{self, SecretOutput};
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::REQUESTS_TOGETHER;
 use striate_core::Profile;
@@ -27,6 +27,7 @@ use crate::admin::AdminService;
 use crate::audit_log::AuditLog;
 use crate::console::{Access, Console};
 use crate::ellipsis::expand_all;
+use crate::first_key;
 use crate::metrics::Metrics;
 use crate::start::cluster::{Caching, Cluster, OpenedCluster, Settings};
 use crate::start::plan::{MissingMember, OpenPlan, StartPlan};
@@ -35,11 +36,15 @@ use crate::start::prepare::PreparedStart;
 /// Connections that a server opens, to other stores.
 const OWN_CONNECTIONS: usize = 16;
 
-/// The ports of a front end, opened before anything is written, so that a busy port changes nothing.
+/// The ports of a front end and the files that its options name, opened before anything is written, so that a busy port or
+/// a missing file changes nothing.
 pub struct Listeners {
     s3: TcpListener,
     console: TcpListener,
     certificates: Option<Certificates>,
+    audit: Option<Arc<AuditLog>>,
+    /// Token that lets other machines read the metrics.
+    metrics_token: Option<Zeroizing<String>>,
     /// What is left of the process's descriptors for connections.
     descriptors: DescriptorPlan,
     /// URL of the S3 endpoint for programs on this machine.
@@ -64,12 +69,15 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     let directories = expand_all(&args.directories).map_err(Failure::refused)?;
     let given_key = credentials::given(args.listen.dev).map_err(Failure::refused)?;
     let start = PreparedStart::new(&runtime, &directories).await?;
-    let listeners = Listeners::open(&args.listen, directories.len(), OWN_CONNECTIONS).await?;
+    let listeners = Listeners::open(&runtime, &args.listen, directories.len(), OWN_CONNECTIONS).await?;
+    let needs_key = start.is_first() && given_key.is_none();
+    let place = needs_key.then(first_key::find_place).transpose()?;
     announce(&start.plan, &args.listen);
     let mut stripes = args.listen.stripe_options();
     if args.optimise_placement {
         stripes.co_access = CoAccessLimits::of_requests(REQUESTS_TOGETHER);
     }
+    let is_key_given = given_key.is_some();
     let settings = Settings {
         profile: args.profile,
         region: args.listen.region.clone(),
@@ -89,8 +97,11 @@ pub async fn run(runtime: Runtime, args: ServerArgs) -> Outcome {
     if args.finalize {
         opened.cluster.finalize_upgrade().await?;
     }
-    let endpoint = listeners.endpoint.clone();
-    let first = introduce(&opened, &endpoint, args.listen.dev)?;
+    let first = match is_key_given {
+        true => None,
+        false => first_key::provide(opened.cluster.keys(), place, "made at the first start").await?,
+    };
+    let first = introduce(&opened, &listeners.endpoint, first.as_ref(), args.listen.dev);
     let paths = ServerPaths { directories: opened.cluster.directories(), name: None };
     serve(runtime, opened.cluster, listeners, &args.listen, paths, first).await
 }
@@ -105,12 +116,12 @@ pub struct ServerPaths {
 }
 
 impl Listeners {
-    /// Opens the ports, loads the certificates, and divides the descriptors of a process with so many disks and
-    /// connections of its own.
+    /// Opens the ports, loads the certificates, opens the files that the options name, and divides the descriptors of a
+    /// process with so many disks and connections of its own.
     ///
     /// # Errors
-    /// If a port is in use, a certificate cannot be loaded, or the process may open too few files.
-    pub async fn open(args: &ListenArgs, disks: usize, own: usize) -> Outcome<Self> {
+    /// If a port is in use, a file or another option cannot be used, or the process may open too few files.
+    pub async fn open(runtime: &Runtime, args: &ListenArgs, disks: usize, own: usize) -> Outcome<Self> {
         let needs = DescriptorNeeds {
             disks,
             own,
@@ -120,6 +131,8 @@ impl Listeners {
         let descriptors = divide(needs).map_err(Failure::refused)?;
         let certificates =
             args.certs.as_deref().map(Certificates::load).transpose().map_err(Failure::refused)?;
+        gateway_options(args).check().map_err(Failure::refused)?;
+        let metrics_token = metrics_token(args)?;
         let s3 = listen(&args.address, "--address").await?;
         let console = listen(&args.console_address, "--console-address").await?;
         let scheme = if certificates.is_some() { "https" } else { "http" };
@@ -130,7 +143,9 @@ impl Listeners {
             host => host.to_owned(),
         };
         let endpoint = format!("{scheme}://{host}:{port}");
-        Ok(Self { s3, console, certificates, endpoint, descriptors })
+        // Last, because it makes the file.
+        let audit = open_audit_log(runtime, args)?;
+        Ok(Self { s3, console, certificates, audit, metrics_token, endpoint, descriptors })
     }
 
     /// Returns what clients may occupy.
@@ -239,11 +254,14 @@ fn announce(plan: &StartPlan, args: &ListenArgs) {
     }
 }
 
-/// Warns of the limitations of these directories, and shows the first access key. Returns a message to print last.
-///
-/// # Errors
-/// If the key could not be shown.
-fn introduce(opened: &OpenedCluster, endpoint: &str, dev: bool) -> Outcome<Option<String>> {
+/// Warns of the limitations of these directories. Returns a message to print last, which says where the first access key
+/// was shown.
+fn introduce(
+    opened: &OpenedCluster,
+    endpoint: &str,
+    first: Option<&SecretOutput>,
+    dev: bool,
+) -> Option<String> {
     let cluster = &opened.cluster;
     if cluster.profile().code.tolerance() == 0 {
         tracing::warn!(
@@ -261,29 +279,17 @@ fn introduce(opened: &OpenedCluster, endpoint: &str, dev: bool) -> Outcome<Optio
             "these directories are on one file system: its space is counted once, and losing that disk loses all of them"
         );
     }
-    let Some(first) = &opened.first_key else {
-        return Ok(opened.is_new.then(|| {
+    let Some(first) = first else {
+        return opened.is_new.then(|| {
             let env = if dev {
                 "export STRIATE_ACCESS_KEY=striate STRIATE_SECRET_KEY=striate-dev-secret\n"
             } else {
                 ""
             };
             format!("{env}{}", credentials::next_steps(endpoint, None))
-        }));
+        });
     };
-    let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
-    let shown = credentials::show(first, None, &folder)
-        .or_else(|_| credentials::show(first, None, &std::env::temp_dir()))
-        .map_err(|error| Failure::failed(format!("the first access key could not be shown: {error}")))?;
-    let text = match &shown {
-        credentials::SecretOutput::Terminal => {
-            "These are the first access key and its secret, shown once.\n".to_owned()
-        }
-        credentials::SecretOutput::File(path) => {
-            format!("The first access key and its secret are in {} (mode 0600).\n", path.display())
-        }
-    };
-    Ok(Some(format!("{text}{}", credentials::next_steps(endpoint, Some(&shown)))))
+    Some(format!("{}\n{}", first_key::describe(first), credentials::next_steps(endpoint, Some(first))))
 }
 
 /// Describes the consequence of an unusual write surplus, if there is one.
@@ -324,14 +330,18 @@ pub async fn serve(
     first: Option<String>,
 ) -> Outcome {
     let metrics = Arc::new(Metrics::default());
-    let audit = open_audit_log(&runtime, args)?;
+    let audit = listeners.audit.clone();
     let limits = listeners.s3_limits(&args.peers);
     let gateway = open_gateway(&runtime, &cluster, args, limits, &metrics, audit.clone())?;
-    let access = Access::new(runtime.clone(), metrics_token(args)?);
+    let access = Access::new(runtime.clone(), listeners.metrics_token.clone());
     let limits = listeners.console_limits(&args.peers);
     let endpoint = listeners.endpoint.clone();
     let console = Console::new(cluster.clone(), metrics, access, audit.clone(), endpoint, limits);
-    let console_port = listeners.console.local_addr().map_err(Failure::failed)?.port();
+    let scheme = if listeners.certificates.is_some() { "https" } else { "http" };
+    let s3_url = listening_url(scheme, listeners.s3.local_addr().map_err(Failure::failed)?);
+    let console_url = listening_url("http", listeners.console.local_addr().map_err(Failure::failed)?);
+    let certificates = listeners.certificates.as_ref();
+    certificates.and_then(Certificates::exposed_key).into_iter().for_each(|warning| cluster.warn(warning));
     let console_task = runtime.spawn(console.serve(listeners.console));
     cluster.start_background();
 
@@ -341,7 +351,7 @@ pub async fn serve(
     let service = AdminService::new(cluster.clone(), endpoint, process, audit, stop.clone(), drain.clone());
     let run = publish(&cluster, paths, &service, &listeners.endpoint);
     warn_of_plain_http(args);
-    tell_start(&cluster, &listeners.endpoint, console_port, first);
+    tell_start(&cluster, &s3_url, &console_url, first);
 
     runtime.spawn(watch_hangups(stop.clone(), listeners.certificates.clone()));
     runtime.spawn(watch_signals(stop, draining));
@@ -368,6 +378,16 @@ fn open_audit_log(runtime: &Runtime, args: &ListenArgs) -> Outcome<Option<Arc<Au
     Ok(Some(Arc::new(log)))
 }
 
+/// Returns the options of the gateway.
+fn gateway_options(args: &ListenArgs) -> GatewayOptions {
+    GatewayOptions {
+        region: args.region.clone(),
+        domains: args.domains.clone(),
+        allow_signature_v2: args.allow_signature_v2,
+        limits: Limits::from(&args.peers),
+    }
+}
+
 /// Opens the S3 gateway with the hooks of this process.
 fn open_gateway(
     runtime: &Runtime,
@@ -386,22 +406,25 @@ fn open_gateway(
     if let Some(audit) = audit {
         hooks.audit = audit;
     }
-    let options = GatewayOptions {
-        region: args.region.clone(),
-        domains: args.domains.clone(),
-        allow_signature_v2: args.allow_signature_v2,
-        limits,
-    };
+    let options = GatewayOptions { limits, ..gateway_options(args) };
     let gateway =
         Gateway::new(runtime.clone(), cluster.client().clone(), cluster.keys().clone(), options, hooks);
     gateway.map_err(Failure::refused)
 }
 
+/// Returns the URL of a port, with `*` for all addresses of this machine.
+fn listening_url(scheme: &str, address: SocketAddr) -> String {
+    match address.ip() {
+        ip if ip.is_unspecified() => format!("{scheme}://*:{}", address.port()),
+        _ => format!("{scheme}://{address}"),
+    }
+}
+
 /// Logs that the store serves, and prints the message of a first start.
-fn tell_start(cluster: &Cluster, endpoint: &str, console_port: u16, first: Option<String>) {
+fn tell_start(cluster: &Cluster, s3: &str, console: &str, first: Option<String>) {
     tracing::info!(
-        endpoint,
-        console = format!("http://127.0.0.1:{console_port}"),
+        s3,
+        console,
         cluster = %cluster.id(),
         profile = %cluster.profile(),
         directories = cluster.directories().len(),
@@ -515,6 +538,15 @@ fn metrics_token(args: &ListenArgs) -> Outcome<Option<Zeroizing<String>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_named_as_it_listens() {
+        let url = |address: &str| listening_url("http", address.parse().unwrap());
+        assert_eq!(url("0.0.0.0:9000"), "http://*:9000");
+        assert_eq!(url("[::]:9000"), "http://*:9000");
+        assert_eq!(url("[::1]:9000"), "http://[::1]:9000");
+        assert_eq!(url("10.0.0.5:80"), "http://10.0.0.5:80");
+    }
 
     #[test]
     fn a_write_surplus_that_gives_something_up_is_named() {

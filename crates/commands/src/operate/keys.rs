@@ -1,6 +1,6 @@
 //! `striate admin keys …`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use striate_runtime::Runtime;
 use striate_s3::Credentials;
@@ -10,7 +10,7 @@ use super::report;
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{KeySummary, MakeKey, NewKey, RotateKey};
 use crate::args::KeysCommand;
-use crate::credentials::{SecretOutput, show};
+use crate::credentials::{SecretOutput, SecretPlace, usual_folders};
 use crate::failure::{Failure, Outcome};
 
 /// Runs one of the commands.
@@ -25,14 +25,14 @@ pub async fn run(runtime: Runtime, command: KeysCommand) -> Outcome {
         }
         KeysCommand::Create { description, secret_file, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
-            refuse_existing(secret_file.as_deref())?;
-            show_once(server.post("/v1/keys", &MakeKey { description }).await?, secret_file)
+            let place = place_for_secret(secret_file.as_deref())?;
+            show_once(server.post("/v1/keys", &MakeKey { description }).await?, place)
         }
         KeysCommand::Rotate { access_key, grace_minutes, secret_file, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
-            refuse_existing(secret_file.as_deref())?;
+            let place = place_for_secret(secret_file.as_deref())?;
             let wish = RotateKey { grace_s: u64::from(grace_minutes) * 60 };
-            show_once(server.post(&format!("/v1/keys/{access_key}/rotate"), &wish).await?, secret_file)
+            show_once(server.post(&format!("/v1/keys/{access_key}/rotate"), &wish).await?, place)
         }
         KeysCommand::Revoke { access_key, admin } => {
             let server = AdminClient::find(runtime, &admin)?;
@@ -44,20 +44,19 @@ pub async fn run(runtime: Runtime, command: KeysCommand) -> Outcome {
     }
 }
 
-/// Refuses an existing file before a key is created: its secret could not be shown.
-fn refuse_existing(file: Option<&Path>) -> Outcome {
-    match file {
-        Some(path) if path.exists() => {
-            Err(Failure::refused(format!("{} exists already; name a new file", path.display())))
-        }
-        _ => Ok(()),
-    }
+/// Finds the place for a secret before it is made: the old one may die with it.
+fn place_for_secret(file: Option<&Path>) -> Outcome<SecretPlace> {
+    SecretPlace::find(file, &usual_folders()).map_err(|error| match file {
+        Some(path) => Failure::refused(format!("{}: {error}; name a new file", path.display())),
+        None => Failure::refused(format!(
+            "the secret could not be shown, and nothing was changed: {error}; name a file with --secret-file"
+        )),
+    })
 }
 
-fn show_once(key: NewKey, file: Option<PathBuf>) -> Outcome {
+fn show_once(key: NewKey, place: SecretPlace) -> Outcome {
     let credentials = Credentials { access_key: key.access_key, secret: Zeroizing::new(key.secret) };
-    let folder = std::env::current_dir().unwrap_or_else(|_| std::env::temp_dir());
-    match show(&credentials, file.as_deref(), &folder) {
+    match place.show(&credentials) {
         Ok(SecretOutput::Terminal) => println!("This secret is shown once."),
         Ok(SecretOutput::File(path)) => {
             println!("{} and its secret are in {}", credentials.access_key, path.display())

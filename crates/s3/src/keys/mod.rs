@@ -237,10 +237,31 @@ impl KeyStore {
     /// # Errors
     /// When the metadata store fails.
     pub async fn create(&self, description: &str) -> Result<Credentials, KeyError> {
-        let access_key = format!("STRI{}", self.random_text(16, b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"));
-        let credentials = Credentials { access_key, secret: self.random_secret() };
+        let credentials = self.draft();
         self.import(&credentials, description).await?;
         Ok(credentials)
+    }
+
+    /// Returns a random key and secret that nothing accepts until [`KeyStore::import`] stores them.
+    pub fn draft(&self) -> Credentials {
+        let access_key = format!("STRI{}", self.random_text(16, b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"));
+        Credentials { access_key, secret: self.random_secret() }
+    }
+
+    /// Returns the name of an accepted key whose secret this store's sealing key does not open, if there is one among the
+    /// first keys: the sealing key is then another cluster's.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn unopenable(&self) -> Result<Option<String>, KeyError> {
+        let page = RowPages::new(ScanRange::prefix(rows::ACCESS_KEYS), PAGE).next(&*self.meta).await?;
+        for row in page.unwrap_or_default() {
+            let record: AccessKey = row.record()?;
+            if !record.revoked && self.open(&record).is_err() {
+                return Ok(Some(record.access_key));
+            }
+        }
+        Ok(None)
     }
 
     /// Stores a key and secret that the caller chose.
@@ -416,7 +437,11 @@ fn is_plausible(access_key: &str) -> bool {
         && access_key.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b',')
 }
 
-fn check(credentials: &Credentials) -> Result<(), KeyError> {
+/// Checks a key and a secret that somebody chose.
+///
+/// # Errors
+/// [`KeyError::Invalid`].
+pub fn check(credentials: &Credentials) -> Result<(), KeyError> {
     if !is_plausible(&credentials.access_key) {
         let rule = "an access key has 3 to 128 printable ASCII characters without space, `/` and `,`";
         return Err(KeyError::Invalid(rule.to_owned()));

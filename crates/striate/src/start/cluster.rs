@@ -65,6 +65,8 @@ struct Inner {
     /// Held while mirrors are restored: the engine adds one at a time.
     restoring: tokio::sync::Mutex<()>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// What the start found that an operator must know, for `striate status`.
+    found_at_start: Mutex<Vec<String>>,
     statistics: SiteStatistics,
     upkeep: Upkeep,
     rebalancer: Rebalancer,
@@ -130,6 +132,7 @@ impl Cluster {
             changing: tokio::sync::Mutex::new(()),
             restoring: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
+            found_at_start: Mutex::default(),
             statistics: SiteStatistics::default(),
             upkeep: Upkeep::new(upkeep),
             rebalancer: Rebalancer::default(),
@@ -200,6 +203,12 @@ impl Cluster {
                 "this cluster's metadata are on an engine of its own; use that engine's tools for it",
             )
         })
+    }
+
+    /// Logs what the start found, and shows it in the status of this process until it ends.
+    pub fn warn(&self, warning: String) {
+        tracing::error!("{warning}");
+        self.inner.found_at_start.lock().push(warning);
     }
 
     /// Returns the cluster's identity.

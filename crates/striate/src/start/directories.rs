@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::future::join_all;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use striate_commands::admin::find::STATE_FOLDER;
 use striate_core::ClusterId;
 use striate_meta::embedded::{DiskId, EPOCH_FILE, EpochError, EpochRecord, MetaDirectory};
@@ -228,7 +230,11 @@ fn observe(path: &Path) -> Result<Observation, DirectoryError> {
     let mut inspected = inspect(path)?;
     let mut lock = None;
     if let DirectoryContents::Member { disk, roster, .. } = &inspected.found {
-        match DirectoryLock::take(&inspected.path) {
+        let locked = DirectoryLock::take(&inspected.path).and_then(|lock| {
+            let fail = |error| LockError::Io { path: inspected.path.clone(), error };
+            reach_disk(&inspected.path.join(STATE_FOLDER)).map(|()| lock).map_err(fail)
+        });
+        match locked {
             // What was read before the lock may be another server's last change.
             Ok(taken) => (inspected, lock) = (inspect(&inspected.path)?, Some(taken)),
             Err(held @ LockError::Held(_)) => return Err(DirectoryError::Held(held)),
@@ -244,6 +250,23 @@ fn observe(path: &Path) -> Result<Observation, DirectoryError> {
     }
     let inode = fs::metadata(&inspected.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     Ok((inspected, lock, inode))
+}
+
+/// Makes the disk itself read and flush: what was read so far may have come from the system's memory, which knows nothing of
+/// a disk that hangs or fails.
+fn reach_disk(folder: &Path) -> io::Result<()> {
+    const BLOCK: usize = 4096;
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let mut memory = vec![0; 2 * BLOCK];
+    let start = memory.as_ptr().align_offset(BLOCK);
+    let block = &mut memory[start..start + BLOCK];
+    let read = rustix::fs::open(folder.join(ROSTER_FILE), flags, Mode::empty())
+        .and_then(|file| rustix::io::pread(file, block, 0));
+    match read {
+        // Some file systems have no direct reads.
+        Ok(_) | Err(Errno::INVAL | Errno::OPNOTSUPP) => fs::File::open(folder)?.sync_all(),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Inspects one directory; writes nothing.
@@ -282,20 +305,26 @@ pub fn inspect(path: &Path) -> Result<InspectedDirectory, DirectoryError> {
     }
     let found = match contents(&resolved) {
         Ok(found) => found,
-        Err(ContentsError::Unusable(why)) => DirectoryContents::Unusable(why),
+        Err(ContentsError::Unusable(why)) => DirectoryContents::Unusable(*why),
         Err(ContentsError::Refused(error)) => return Err(error),
     };
     Ok(InspectedDirectory { path: resolved, found })
 }
 
 enum ContentsError {
-    Unusable(Unusable),
+    Unusable(Box<Unusable>),
     Refused(DirectoryError),
 }
 
 impl From<io::Error> for ContentsError {
     fn from(error: io::Error) -> Self {
-        Self::Unusable(Unusable::refused(&error))
+        Unusable::refused(&error).into()
+    }
+}
+
+impl From<Unusable> for ContentsError {
+    fn from(why: Unusable) -> Self {
+        Self::Unusable(Box::new(why))
     }
 }
 
@@ -321,17 +350,15 @@ fn contents(path: &Path) -> Result<DirectoryContents, ContentsError> {
             }));
         }
         Err(error) => {
-            return Err(ContentsError::Unusable(Unusable::damaged(ROSTER_FILE, &error.to_string())));
+            return Err(Unusable::damaged(ROSTER_FILE, &error.to_string()).into());
         }
     }
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let is_known = IGNORED_ENTRIES.contains(&name.as_str()) || name.starts_with(ASIDE_PREFIX);
         if name != STATE_FOLDER && !is_known {
-            return Err(ContentsError::Unusable(Unusable::new(
-                format!("it is not empty and holds no cluster of Striate (for example {name:?})"),
-                "give an empty directory, or a new one below it",
-            )));
+            let reason = format!("it is not empty and holds no cluster of Striate (for example {name:?})");
+            return Err(Unusable::new(reason, "give an empty directory, or a new one below it").into());
         }
     }
     match left_over(&path.join(STATE_FOLDER))? {
@@ -343,7 +370,7 @@ fn contents(path: &Path) -> Result<DirectoryContents, ContentsError> {
 /// Returns the contents of a directory with a roster.
 fn member(path: &Path, roster: Roster, disk: DiskId) -> Result<DirectoryContents, ContentsError> {
     let unusable = |why: Unusable, roster: Roster| {
-        Err(ContentsError::Unusable(Unusable { member: Some((disk, roster)), ..why }))
+        Err(ContentsError::from(Unusable { member: Some((disk, roster)), ..why }))
     };
     let epoch = match MetaDirectory::open(disk, meta_folder(path)) {
         Ok(directory) => EpochRecord::read(&directory),

@@ -21,6 +21,14 @@ pub struct PreparedStart {
 }
 
 impl PreparedStart {
+    /// Returns true if it begins a store, or finishes a first start that was interrupted.
+    pub fn is_first(&self) -> bool {
+        match &self.plan {
+            StartPlan::First { .. } => true,
+            StartPlan::Open(plan) => !plan.unfinished.is_empty(),
+        }
+    }
+
     /// Prepares a start on the directories at these paths.
     ///
     /// # Errors

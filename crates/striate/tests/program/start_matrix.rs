@@ -154,14 +154,14 @@ fn snapshot(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 async fn a_first_start_makes_a_key_and_a_restart_finds_everything_in_any_order() {
     let disks = Disks::new(4);
     let first = disks.start(&[1, 2, 3, 4]).await.unwrap();
-    assert!(first.is_new && first.first_key.is_some());
+    assert!(first.is_new);
     put(&first.cluster, "a", 1).await;
     let id = first.cluster.id();
     first.cluster.close().await;
     drop(first);
 
     let again = disks.start(&[3, 1, 4, 2]).await.unwrap();
-    assert!(!again.is_new && again.first_key.is_none());
+    assert!(!again.is_new);
     assert_eq!(again.cluster.id(), id);
     assert_reads(&again.cluster, "a", 1).await;
     let status = again.cluster.status("").await;
@@ -479,6 +479,7 @@ async fn a_disk_that_cannot_be_used_is_left_out_and_left_alone_and_is_back_when_
         let whole = disks.start(&[1, 2, 3, 4]).await.unwrap().cluster;
         assert_reads(&whole, "b", round as u8).await;
         assert!(striate_control::heal(whole.client().stripes(), go_on).await.unwrap().is_whole());
+        whole.restore_mirrors().await.unwrap();
         assert_eq!(whole.status("").await.warnings, Vec::<String>::new(), "{spoiled:?}");
         whole.close().await;
     }
@@ -519,6 +520,48 @@ async fn metadata_of_another_disk_or_a_newer_program_refuses_the_start() {
     assert!(newer.contains("start a newer striate"), "{newer}");
     std::fs::write(epoch(&disks, 2), own).unwrap();
     disks.start(&[1, 2, 3, 4]).await.unwrap().cluster.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_copies_of_mirrors_and_a_foreign_sealing_key_are_named() {
+    let disks = Disks::new(3);
+    let first = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    first.keys().create("").await.unwrap();
+    first.close().await;
+    drop(first);
+    let databases: Vec<PathBuf> = (1..=3)
+        .map(|number| disks.path(number).join(".striate/meta/meta.redb"))
+        .filter(|path| path.exists())
+        .collect();
+    let copies: Vec<Vec<u8>> = databases.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let second = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    put(&second, "a", 1).await;
+    second.close().await;
+    drop(second);
+
+    let named = async |cluster: &Cluster, word: &str| {
+        let warnings = cluster.status("").await.warnings;
+        warnings.iter().filter(|warning| warning.contains(word)).count()
+    };
+    std::fs::write(&databases[0], &copies[0]).unwrap();
+    let one = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    assert_eq!(named(&one, "old copy").await, 1);
+    assert_reads(&one, "a", 1).await;
+    one.close().await;
+    drop(one);
+    databases.iter().zip(&copies).for_each(|(path, copy)| std::fs::write(path, copy).unwrap());
+    let all = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    assert_eq!(named(&all, "old copy").await, databases.len());
+    assert_eq!(named(&all, "sealing.key").await, 0);
+    all.close().await;
+    drop(all);
+
+    for number in 1..=3 {
+        std::fs::write(disks.path(number).join(".striate/sealing.key"), "7".repeat(64)).unwrap();
+    }
+    let foreign = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    assert_eq!((named(&foreign, "old copy").await, named(&foreign, "sealing.key").await), (0, 1));
+    foreign.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -563,6 +606,7 @@ async fn a_busy_port_is_named_and_nothing_is_written() {
 async fn metadata_that_were_moved_are_not_started_with_again() {
     let (disks, runtime) = (Disks::new(3), Runtime::real());
     let cluster = disks.start(&[1, 2, 3]).await.unwrap().cluster;
+    cluster.keys().create("").await.unwrap();
     let arguments: Vec<String> =
         disks.paths(&[1, 2, 3]).iter().map(|path| path.display().to_string()).collect();
     let refused = OfflineStore::open(&runtime, &arguments).await.unwrap_err();

@@ -12,10 +12,11 @@ use striate_core::{ClusterId, Formats, FormatsInForce, Profile, RackId, SiteId};
 use striate_meta::embedded::{DiskId, EmbeddedStore, Layout, MetaDirectory, Options};
 use striate_meta::{Commit, MetaStore, Transaction, keys, records};
 use striate_runtime::Runtime;
-use striate_s3::{Credentials, KeyStore, SealingKey};
+use striate_s3::{KeyStore, SealingKey};
 use striate_site::{CacheOptions, CacheStore, LocalSite, QueueLimits, SiteIdentity};
 use striate_stripe::{OWN_MEMORY, StripeOptions};
 
+use super::settings::refuse_memory;
 use super::{Cluster, LiveMember, Services, Settings, State};
 use crate::resident::ResidentMemory;
 use crate::start::directories::{DirectoryContents, inspect};
@@ -30,8 +31,6 @@ use crate::start::site::{DiskSite, meta_folder};
 pub struct OpenedCluster {
     /// The store itself.
     pub cluster: Cluster,
-    /// First access key, if this start created one.
-    pub first_key: Option<Credentials>,
     /// True if this start created the cluster.
     pub is_new: bool,
 }
@@ -41,8 +40,9 @@ impl Cluster {
     ///
     /// # Errors
     /// If a directory is in use or cannot be written, or if the metadata cannot be opened. The message names the
-    /// remedy.
+    /// remedy. Settings that cannot be used are refused before anything is written.
     pub async fn open(runtime: Runtime, start: PreparedStart, settings: Settings) -> Outcome<OpenedCluster> {
+        settings.check(&runtime)?;
         let is_new = matches!(start.plan, StartPlan::First { .. });
         let (plan, locks) = lock_directories(&runtime, start, &settings)?;
         let members: Vec<Member> = plan.present.iter().chain(&plan.unfinished).cloned().collect();
@@ -62,7 +62,7 @@ impl Cluster {
             ignored: plan.ignored,
             followed: None,
         };
-        let (is_key_given, upkeep) = (settings.given_key.is_some(), settings.upkeep);
+        let (upkeep, stale) = (settings.upkeep, meta.stale_mirrors().to_vec());
         let services = open_services(&runtime, meta, &row, &state, &formats, sealing, settings).await?;
         let cluster = Self::assemble(runtime, services, state, upkeep);
         for live in cluster.inner.state.lock().live.values() {
@@ -75,16 +75,26 @@ impl Cluster {
         for path in plan.admit {
             cluster.admit(&path).await?;
         }
-        let first_key = cluster.first_key(is_key_given).await?;
-        Ok(OpenedCluster { cluster, first_key, is_new })
+        for mirror in stale {
+            cluster.warn(format!(
+                "the metadata in {mirror} is an old copy: it lacks what was stored after it was made. If a newer one exists, \
+                 stop the server and bring that back"
+            ));
+        }
+        cluster.warn_of_foreign_sealing_key().await?;
+        Ok(OpenedCluster { cluster, is_new })
     }
 
-    /// Creates an access key if there is none.
-    async fn first_key(&self, is_given: bool) -> Outcome<Option<Credentials>> {
-        if is_given || !self.inner.services.keys.list().await.map_err(Failure::failed)?.is_empty() {
-            return Ok(None);
+    /// Warns if the sealing key does not open the secrets of access keys.
+    pub(super) async fn warn_of_foreign_sealing_key(&self) -> Outcome {
+        if let Some(key) = self.inner.services.keys.unopenable().await.map_err(Failure::failed)? {
+            self.warn(format!(
+                "{} is not the key with which the secrets of access keys were sealed: {key} cannot be used. Stop this \
+                 process and bring the right key back",
+                sealing::SEALING_FILE
+            ));
         }
-        self.inner.services.keys.create("made at the first start").await.map(Some).map_err(Failure::failed)
+        Ok(())
     }
 }
 
@@ -101,7 +111,7 @@ fn lock_directories(
             let members = plan.present.iter().chain(&plan.unfinished);
             let mut lock_one =
                 |member: &Member| locks.remove(&member.path).map_or_else(|| lock(&member.path), Ok);
-            let locks = members.map(|member| lock_one(member)).collect::<Outcome<Vec<_>>>()?;
+            let locks = members.map(&mut lock_one).collect::<Outcome<Vec<_>>>()?;
             Ok((plan, locks))
         }
     }
@@ -173,8 +183,7 @@ fn memory_site(
     options: CacheOptions,
 ) -> Outcome<Arc<Keeper>> {
     let process = Arc::new(ResidentMemory::new(runtime.clone()));
-    let store = CacheStore::within_process(options, process)
-        .map_err(|error| Failure::refused(format!("--cache-mib: {error}")))?;
+    let store = CacheStore::within_process(options, process).map_err(refuse_memory)?;
     let store = Arc::new(store);
     let keeper = Arc::new(Keeper::new(store.clone()));
     let identity = SiteIdentity { cluster, site: OWN_MEMORY, rack: RackId("memory".to_owned()) };

@@ -51,6 +51,7 @@ impl Cluster {
         warnings.extend(self.bucket_warnings(cache.is_some()).await);
         warnings.extend(self.drain_warnings().await);
         warnings.extend(striate_listen::descriptors::shortage());
+        warnings.extend(self.inner.found_at_start.lock().iter().cloned());
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),

@@ -8,10 +8,13 @@ use striate_client::Client;
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::UpkeepOptions;
 use striate_core::Profile;
-use striate_origin::Origins;
-use striate_s3::{Credentials, KeyStore};
-use striate_site::CacheOptions;
+use striate_origin::{Origins, check_authorities};
+use striate_runtime::Runtime;
+use striate_s3::{Credentials, KeyStore, check_credentials};
+use striate_site::{CacheOptions, CacheStore};
 use striate_stripe::StripeOptions;
+
+use crate::resident::ResidentMemory;
 
 /// Settings of a start, besides its directories.
 #[derive(Clone, Debug)]
@@ -45,6 +48,35 @@ pub struct Caching {
     pub origin_ca: Option<PathBuf>,
 }
 
+impl Settings {
+    /// Checks everything that can be wrong with the settings themselves. A start does it before it writes anything.
+    ///
+    /// # Errors
+    /// If one of them cannot be used. The message names its option.
+    pub fn check(&self, runtime: &Runtime) -> Outcome {
+        if let Some(key) = &self.given_key {
+            check_credentials(key).map_err(Failure::refused)?;
+        }
+        if let Some(path) = &self.caching.origin_ca {
+            check_authorities(path).map_err(refuse_authorities)?;
+        }
+        if let Some(memory) = self.caching.memory {
+            let process = Arc::new(ResidentMemory::new(runtime.clone()));
+            CacheStore::within_process(memory, process).map_err(refuse_memory)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says why `--cache-mib` cannot be used.
+pub(super) fn refuse_memory(error: std::io::Error) -> Failure {
+    Failure::refused(format!("--cache-mib: {error}"))
+}
+
+fn refuse_authorities(error: String) -> Failure {
+    Failure::refused(format!("--origin-ca: {error}"))
+}
+
 impl Caching {
     /// Returns the settings with which the process's gateway uses the tier.
     pub(super) fn settings(&self) -> CacheSettings {
@@ -61,6 +93,6 @@ impl Caching {
 
     pub(super) fn origins(&self, client: &Client, cache: &Cache, keys: &Arc<KeyStore>) -> Outcome<Origins> {
         Origins::new(client.clone(), cache.clone(), keys.clone(), self.origin_ca.as_deref())
-            .map_err(|error| Failure::refused(format!("--origin-ca: {error}")))
+            .map_err(refuse_authorities)
     }
 }

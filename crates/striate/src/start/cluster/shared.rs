@@ -83,6 +83,7 @@ impl Cluster {
         sealing: SealingBytes,
         settings: Settings,
     ) -> Outcome<Self> {
+        settings.check(&runtime)?;
         let id = trust.own_name().cluster;
         let row = wait_for_cluster(&runtime, meta.as_ref(), id).await?;
         let profile = row.profile.parse().map_err(Failure::failed)?;
@@ -111,6 +112,7 @@ impl Cluster {
         };
         let cluster = Self::assemble(runtime, services, state, settings.upkeep);
         cluster.look_at_sites().await.map_err(Failure::failed)?;
+        cluster.warn_of_foreign_sealing_key().await?;
         Ok(cluster)
     }
 
