@@ -234,7 +234,7 @@ fn announce(plan: &StartPlan, args: &ListenArgs) {
                 directory = %path,
                 reason = found,
                 "a disk cannot be used; starting without it. It is left as it is, and its chunks count as lost until it is \
-                 back: {way_out}, then restart the server"
+                 back: {way_out}"
             ),
             None => tracing::warn!(
                 directory = %path,

@@ -337,7 +337,7 @@ fn not_at_the_start(state: &State, site: SiteId, path: &str) -> String {
     let missing = state.missing.iter().find(|missing| missing.member.site == site);
     match missing.map(|missing| (&missing.found, missing.excluded)) {
         Some((found, Some(way_out))) => {
-            format!("excluded at the start, and left as it is: {found}; {way_out}, then restart the server")
+            format!("excluded at the start, and left as it is: {found}; {way_out}")
         }
         _ => replace_hint("not found at the start", path),
     }
