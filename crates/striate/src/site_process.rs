@@ -5,6 +5,7 @@
 //! A site that has a number serves before control answers.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use crate::remote_sites::{RemoteSites, SiteAddress};
 use crate::resident::ResidentMemory;
 use crate::server::{listen, watch_hangups, watch_signals};
 use crate::start::attempts::{Attempt, Ending, find_member};
-use crate::start::directories::{DirectoryContents, DirectoryError, inspect};
+use crate::start::directories::{ANSWER_WITHIN, DirectoryContents, DirectoryError, inspect};
 use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, RequiredFormats, Roster};
 use crate::start::site::DiskSite;
@@ -127,8 +128,17 @@ pub async fn serve(
     };
     let mut listeners = listeners.into_iter();
     let sites = args.data.iter().zip(listeners.by_ref());
-    let mut serving: Vec<BoxFuture<'_, Outcome>> =
-        sites.map(|(directory, listener)| process.serve(directory, listener, stop.clone()).boxed()).collect();
+    let mut serving: Vec<BoxFuture<'_, Outcome>> = sites
+        .map(|(directory, listener)| {
+            let tell = move |outcome: &Outcome| {
+                if let Err(reason) = outcome {
+                    let directory = directory.display();
+                    tracing::error!(%directory, %reason, "a site does not serve; others of this process do");
+                }
+            };
+            process.serve(directory, listener, stop.clone()).inspect(tell).boxed()
+        })
+        .collect();
     if let Some((options, listener)) = args.memory().zip(listeners.next()) {
         serving.push(process.serve_memory(options, listener, stop.clone()).boxed());
     }
@@ -163,7 +173,7 @@ impl Process {
         let cluster = self.trust.own_name().cluster;
         let port = listener.local_addr().map_err(Failure::failed)?.port();
         let address = HostPort { host: self.host.clone(), port }.to_string();
-        let AdmittedDirectory { mut member, mut formats, lock } = admit(&self.runtime, directory, cluster)?;
+        let AdmittedDirectory { mut member, mut formats, lock } = self.admit(directory, cluster).await?;
         let mut stopped = stop.clone();
         if member.site == NO_NUMBER {
             let (number, required) = tokio::select! {
@@ -229,6 +239,20 @@ impl Process {
             *lock = taken;
         }
         Ok(())
+    }
+
+    /// Admits and locks the directory of a site, without holding up the others. Waits for a disk that does not answer.
+    async fn admit(&self, directory: &Path, cluster: ClusterId) -> Outcome<AdmittedDirectory> {
+        let (runtime, own) = (self.runtime.clone(), directory.to_owned());
+        let mut admitting = pin!(self.runtime.run_blocking(move || admit(&runtime, &own, cluster)));
+        match self.runtime.timeout(ANSWER_WITHIN, &mut admitting).await {
+            Ok(admitted) => admitted,
+            Err(_) => {
+                let directory = directory.display();
+                tracing::error!(%directory, "its disk does not answer; the site serves as soon as it does");
+                admitting.await
+            }
+        }
     }
 
     /// Runs the site of the memory tier.

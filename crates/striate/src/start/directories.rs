@@ -27,7 +27,7 @@ use super::sealing::SEALING_FILE;
 use super::site::meta_folder;
 
 /// Time within which every directory must have answered; one that has not is left out.
-const ANSWER_WITHIN: Duration = Duration::from_secs(8);
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 
 /// Entries that file systems and operators put into a new disk's root; a directory with nothing else is blank.
 const IGNORED_ENTRIES: [&str; 2] = ["lost+found", ".snapshots"];
