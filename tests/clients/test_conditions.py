@@ -121,3 +121,41 @@ def test_delete_only_what_was_seen(s3, stored):
     s3.delete_object(**where, IfMatch=etag)
     with failing("NoSuchKey"):
         s3.get_object(**where)
+
+
+def test_delete_by_size_and_time(s3, stored):
+    where, _ = stored
+    modified = s3.head_object(**where)["LastModified"]
+    for unmet in ({"IfMatchSize": 9}, {"IfMatchLastModifiedTime": modified - HOUR}, {"IfMatchSize": 5, "IfMatchLastModifiedTime": modified + HOUR}):
+        with failing("PreconditionFailed", 412):
+            s3.delete_object(**where, **unmet)
+    assert s3.get_object(**where)["Body"].read() == b"first"
+    s3.delete_object(**where, IfMatchSize=5, IfMatchLastModifiedTime=modified)
+    with failing("NoSuchKey", 404):
+        s3.get_object(**where)
+
+
+def test_many_deletes_by_etag_size_and_time(s3, bucket):
+    for key in "abcd":
+        s3.put_object(Bucket=bucket, Key=key, Body=b"12345")
+    head = s3.head_object(Bucket=bucket, Key="a")
+    listed = [
+        {"Key": "a", "Size": 9}, {"Key": "b", "LastModifiedTime": head["LastModified"] - HOUR}, {"Key": "c", "ETag": '"0123"'},
+        {"Key": "d", "ETag": head["ETag"], "Size": 5},
+    ]
+    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": listed})
+    assert [(error["Key"], error["Code"]) for error in answer["Errors"]] == [(key, "PreconditionFailed") for key in "abc"]
+    assert [deleted["Key"] for deleted in answer["Deleted"]] == ["d"]
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["a", "b", "c"]
+
+
+def test_abort_by_the_time_of_initiation(s3, bucket):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    where = {"Bucket": bucket, "Key": "k", "UploadId": upload}
+    initiated = s3.list_multipart_uploads(Bucket=bucket)["Uploads"][0]["Initiated"]
+    with failing("PreconditionFailed", 412):
+        s3.abort_multipart_upload(**where, IfMatchInitiatedTime=initiated - HOUR)
+    assert s3.list_parts(**where)["UploadId"] == upload
+    s3.abort_multipart_upload(**where, IfMatchInitiatedTime=initiated)
+    with failing("NoSuchUpload", 404):
+        s3.list_parts(**where)

@@ -141,9 +141,9 @@ pub(crate) fn fenced() -> CommitFailure {
 }
 
 impl KeyState {
-    /// ETag of the current object; `None` for one that is gone.
-    pub(crate) fn etag(&self) -> Option<&str> {
-        self.object.as_ref().filter(|_| !self.is_gone).map(|object| object.etag.as_str())
+    /// The current object; `None` for one that is gone.
+    pub(crate) fn current(&self) -> Option<&Object> {
+        self.object.as_ref().filter(|_| !self.is_gone)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use striate_meta::records::Object;
+
 use crate::error::ClientError;
 use crate::object::{ObjectInfo, RangeVersion, ReadCondition, ReadRange, WriteCondition};
 
@@ -10,25 +12,35 @@ fn names(etags: &[String], etag: &str) -> bool {
     etags.iter().any(|candidate| candidate == "*" || candidate == etag)
 }
 
-/// Checks a write's conditions against the current object's ETag. Call it with the row that the commit requires
-/// unchanged, so that the result is part of the transaction (design.md §10.7).
+/// Checks a write's conditions against the current object. Call it with the row that the commit requires unchanged, so
+/// that the result is part of the transaction (design.md §10.7).
 ///
 /// # Errors
-/// [`ClientError::PreconditionFailed`]; [`ClientError::NoSuchKey`] for an `If-Match` without an object.
+/// [`ClientError::PreconditionFailed`]; [`ClientError::NoSuchKey`] for a condition on an object where there is none.
 pub(crate) fn check_write(
     condition: &WriteCondition,
     key: &str,
-    current_etag: Option<&str>,
+    current: Option<&Object>,
 ) -> Result<(), ClientError> {
-    if condition.if_absent && current_etag.is_some() {
-        return Err(ClientError::PreconditionFailed("If-None-Match"));
+    let WriteCondition { if_absent, if_match, if_modified_at, if_size } = condition;
+    let needs_object = if_match.is_some() || if_modified_at.is_some() || if_size.is_some();
+    let Some(object) = current else {
+        return if needs_object { Err(ClientError::NoSuchKey(key.to_owned())) } else { Ok(()) };
+    };
+    let failed = |name| Err(ClientError::PreconditionFailed(name));
+    if *if_absent {
+        return failed("If-None-Match");
     }
-    match (&condition.if_match, current_etag) {
-        (None, _) => Ok(()),
-        (Some(_), None) => Err(ClientError::NoSuchKey(key.to_owned())),
-        (Some(etags), Some(etag)) if names(etags, etag) => Ok(()),
-        (Some(_), Some(_)) => Err(ClientError::PreconditionFailed("If-Match")),
+    if if_match.as_ref().is_some_and(|etags| !names(etags, &object.etag)) {
+        return failed("If-Match");
     }
+    if if_modified_at.is_some_and(|seconds| seconds != object.modified_unix_ms / 1_000) {
+        return failed("x-amz-if-match-last-modified-time");
+    }
+    if if_size.is_some_and(|size| size != object.size) {
+        return failed("x-amz-if-match-size");
+    }
+    Ok(())
 }
 
 /// Checks a read's conditions. `If-Match` overrides `If-Unmodified-Since` and `If-None-Match` overrides
@@ -179,18 +191,36 @@ mod tests {
 
     #[test]
     fn write_conditions_look_at_the_current_object() {
-        let absent = WriteCondition { if_absent: true, if_match: None };
-        let matching =
-            |etag: &str| WriteCondition { if_absent: false, if_match: Some(vec![etag.to_owned()]) };
-        assert!(check_write(&absent, "k", None).is_ok());
-        assert!(matches!(check_write(&absent, "k", Some("e")), Err(ClientError::PreconditionFailed(_))));
-        assert!(matches!(check_write(&matching("e"), "k", None), Err(ClientError::NoSuchKey(_))));
-        assert!(check_write(&matching("e"), "k", Some("e")).is_ok());
-        assert!(check_write(&matching("*"), "k", Some("e")).is_ok());
-        assert!(matches!(
-            check_write(&matching("f"), "k", Some("e")),
-            Err(ClientError::PreconditionFailed(_))
-        ));
+        let object = Object { etag: "e".to_owned(), size: 10, modified_unix_ms: 10_500, ..Object::default() };
+        let status = |condition: &WriteCondition, current| match check_write(condition, "k", current) {
+            Ok(()) => 200,
+            Err(ClientError::PreconditionFailed(_)) => 412,
+            Err(ClientError::NoSuchKey(_)) => 404,
+            Err(other) => panic!("{other}"),
+        };
+        let none = WriteCondition::default;
+        let absent = WriteCondition { if_absent: true, ..none() };
+        assert_eq!((status(&absent, None), status(&absent, Some(&object))), (200, 412));
+        assert_eq!((status(&none(), None), status(&none(), Some(&object))), (200, 200));
+        let matching = |etag: &str| WriteCondition { if_match: Some(vec![etag.to_owned()]), ..none() };
+        let modified = |seconds| WriteCondition { if_modified_at: Some(seconds), ..none() };
+        let sized = |size| WriteCondition { if_size: Some(size), ..none() };
+        for (condition, expected) in [
+            (matching("e"), 200),
+            (matching("*"), 200),
+            (matching("f"), 412),
+            (modified(10), 200),
+            (modified(11), 412),
+            (modified(0), 412),
+            (sized(10), 200),
+            (sized(9), 412),
+            (WriteCondition { if_size: Some(9), ..matching("e") }, 412),
+            (WriteCondition { if_modified_at: Some(10), ..sized(10) }, 200),
+        ] {
+            assert_eq!(status(&condition, Some(&object)), expected, "{condition:?}");
+            assert_eq!(status(&condition, None), 404, "{condition:?}");
+            assert!(condition.is_any());
+        }
     }
 
     #[test]

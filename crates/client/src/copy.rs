@@ -145,7 +145,7 @@ impl Client {
                     record::open(request.key.clone(), object, self.inner.stripes.profiles(), ShowParts::Yes)
                 };
                 check_source(&request.source_condition, &open(old.clone())?.0)?;
-                check_write(&request.condition, &request.key, now.etag())?;
+                check_write(&request.condition, &request.key, now.current())?;
                 let is_sealed_otherwise = sealed_otherwise.is_some() && old.body == sealed_otherwise;
                 is_recoded = is_sealed_otherwise || self.is_recoded(&now.bucket, &old, class)?;
                 if is_recoded {

@@ -30,7 +30,7 @@ impl Client {
             if now.object.is_none() {
                 return Ok(Change::Keep);
             }
-            check_write(&condition, key, now.etag())?;
+            check_write(&condition, key, now.current())?;
             Ok(Change::Remove)
         });
         commit.await.map_err(CommitFailure::into_error)?;

@@ -83,12 +83,17 @@ pub struct WriteCondition {
     pub if_absent: bool,
     /// `If-Match`: one of these ETags (without quotes), or `*` for any object.
     pub if_match: Option<Vec<String>>,
+    /// The object was last modified in this second (Unix time). Deletes have it.
+    pub if_modified_at: Option<u64>,
+    /// The object has this many bytes. Deletes have it.
+    pub if_size: Option<u64>,
 }
 
 impl WriteCondition {
     /// Whether any condition is set.
     pub fn is_any(&self) -> bool {
-        self.if_absent || self.if_match.is_some()
+        let Self { if_absent, if_match, if_modified_at, if_size } = self;
+        *if_absent || if_match.is_some() || if_modified_at.is_some() || if_size.is_some()
     }
 }
 

@@ -78,7 +78,7 @@ impl Client {
         shares: usize,
     ) -> Result<ObjectInfo, ClientError> {
         // A condition that fails here saves the transfer of the body; the commit evaluates all conditions again.
-        check_write(&request.condition, &request.key, current.etag())?;
+        check_write(&request.condition, &request.key, current.current())?;
         let class = StorageClass::of_row(&request.attributes.storage_class);
         let profile = self.profile_for(request.profile, class, &current.bucket)?;
         if request.profile.is_some() {
@@ -187,7 +187,7 @@ impl PutCommit {
         }
         let new = NewVersion::of(&object);
         let commit = client.commit_object(&bucket, &key, &condition, Some(current), |tx, now| {
-            check_write(&condition, &key, now.etag())?;
+            check_write(&condition, &key, now.current())?;
             check_replaced(replaces, &key, now)?;
             stored.name(tx);
             Ok(Change::Replace(match (replaces, &now.object) {

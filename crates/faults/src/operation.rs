@@ -390,8 +390,10 @@ fn copy(from: String, to: String, condition: &Condition) -> CopyRequest {
 fn write_condition(condition: &Condition) -> WriteCondition {
     match condition {
         Condition::None => WriteCondition::default(),
-        Condition::IfNoneMatch => WriteCondition { if_absent: true, if_match: None },
-        Condition::IfMatch(etag) => WriteCondition { if_absent: false, if_match: Some(vec![etag.clone()]) },
+        Condition::IfNoneMatch => WriteCondition { if_absent: true, ..WriteCondition::default() },
+        Condition::IfMatch(etag) => {
+            WriteCondition { if_match: Some(vec![etag.clone()]), ..WriteCondition::default() }
+        }
     }
 }
 

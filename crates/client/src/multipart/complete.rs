@@ -152,7 +152,7 @@ impl Client {
         let new = NewVersion::of(&object);
         let commit =
             self.commit_object(&request.bucket, &request.key, &request.condition, None, |tx, now| {
-                check_write(&request.condition, &request.key, now.etag())?;
+                check_write(&request.condition, &request.key, now.current())?;
                 tx.require(Precondition::Version(upload.row.key.clone(), upload.row.version));
                 tx.delete(upload.row.key.clone());
                 if !checked.left_out.is_empty() {

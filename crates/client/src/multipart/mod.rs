@@ -122,8 +122,26 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoSuchUpload`], also when it was completed meanwhile.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<(), ClientError> {
+        self.abort_upload_of(bucket, key, upload, None).await
+    }
+
+    /// Aborts an upload as [`abort_upload`](Self::abort_upload) does, if it was initiated in the second `initiated`
+    /// (Unix time).
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchUpload`]; [`ClientError::PreconditionFailed`].
+    pub async fn abort_upload_of(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+        initiated: Option<u64>,
+    ) -> Result<(), ClientError> {
         for attempt in 0..MAX_ATTEMPTS {
             let open = self.open_upload(bucket, key, upload).await?;
+            if initiated.is_some_and(|seconds| seconds != open.record.created_unix_ms / 1_000) {
+                return Err(ClientError::PreconditionFailed("x-amz-if-match-initiated-time"));
+            }
             let mut tx = self.transaction();
             tx.require_unchanged(open.row.key.clone(), Some(&open.row));
             tx.delete(open.row.key.clone());

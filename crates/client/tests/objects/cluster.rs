@@ -181,11 +181,11 @@ pub fn put(key: &str, bytes: &[u8]) -> PutRequest {
 }
 
 pub fn if_absent() -> WriteCondition {
-    WriteCondition { if_absent: true, if_match: None }
+    WriteCondition { if_absent: true, ..WriteCondition::default() }
 }
 
 pub fn if_match(etag: &str) -> WriteCondition {
-    WriteCondition { if_absent: false, if_match: Some(vec![etag.to_owned()]) }
+    WriteCondition { if_match: Some(vec![etag.to_owned()]), ..WriteCondition::default() }
 }
 
 /// Returns bytes that differ from those of neighbouring seeds.

@@ -22,6 +22,7 @@ use crate::address::{Address, Endpoint, percent_encode};
 use crate::auth::{self, SignatureContext};
 use crate::body::RequestBody;
 use crate::documents::PoolUser;
+use crate::operations::is_condition;
 use crate::refusal::Refusal;
 use crate::trace::Trace;
 
@@ -153,6 +154,9 @@ fn headers_of(fields: &Fields) -> Result<HeaderMap, Refusal> {
             "acl" => "x-amz-acl",
             field if PLAIN.contains(&field) => field,
             field if describes_object(field) || field.starts_with("x-amz-checksum-") => field,
+            field if is_condition(field) => {
+                return Err(Refusal::not_implemented(format!("{field} is not available for forms.")));
+            }
             _ => continue,
         };
         let invalid = || Refusal::bad("InvalidArgument", format!("The form's field {field} is no header."));

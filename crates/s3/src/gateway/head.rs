@@ -145,10 +145,14 @@ pub(super) fn strip_signature(parts: &mut Parts, presigned: bool) {
     }
 }
 
-/// Copies headers that describe the object from the query, which a presigned URL signs, into the headers.
+/// Whom a request expects to own its buckets. Presigned URLs may carry it in their query.
+const EXPECTED_OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+
+/// Copies headers that describe the object, or name its owner, from the query, which a presigned URL signs, into the headers.
 fn take_from_query(headers: &mut HeaderMap, query: &str) {
     for (name, value) in query.split('&').filter_map(|parameter| parameter.split_once('=')) {
-        if !form::describes_object(name) || headers.contains_key(name) {
+        let is_taken = form::describes_object(name) || EXPECTED_OWNERS.contains(&name);
+        if !is_taken || headers.contains_key(name) {
             continue;
         }
         let value = percent_decode(&value.replace('+', " "));

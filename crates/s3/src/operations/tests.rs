@@ -359,3 +359,77 @@ fn a_condition_is_in_the_row_of_its_operation_or_refused() {
         assert!(!is_condition(name), "{name}");
     }
 }
+
+/// Returns a row as the book shows it.
+fn line_of(row: &Operation) -> String {
+    let names: Vec<&str> = [row.name].into_iter().chain(row.aliases.iter().copied()).collect();
+    let selectors = row.selectors.iter().map(|selector| match selector.values.last() {
+        Some(value) => format!("{}={value}", selector.name),
+        None => selector.name.to_owned(),
+    });
+    let query = selectors.collect::<Vec<_>>().join("&");
+    let mark = if query.is_empty() { "" } else { "?" };
+    let path = match (row.name, row.target) {
+        ("Health", _) => "/minio/health/…",
+        ("Preflight", _) => "/{bucket}/{key}",
+        (_, Target::Service) => "/",
+        (_, Target::Bucket) => "/{bucket}",
+        (_, Target::Object) => "/{bucket}/{key}",
+    };
+    let header = row.header.map(|header| format!(" with `{header}`")).unwrap_or_default();
+    let form = if row.server == Server::Form { " with a form" } else { "" };
+    let state = match row.server {
+        Server::Translator | Server::Batch(_) | Server::Form | Server::Gateway => "yes".to_owned(),
+        Server::NotSet(code) => format!("not set: 404 {code}"),
+        Server::Empty => "not set: an empty answer".to_owned(),
+        Server::Cleared => "not set: 204".to_owned(),
+        Server::Nobody => "no: 501".to_owned(),
+        Server::Withdrawn => "no: 405".to_owned(),
+    };
+    let conditions: Vec<String> = row.conditions.iter().map(|name| format!("`{name}`")).collect();
+    let origin = if row.forwarded { "passed on" } else { "" };
+    format!(
+        "| {} | `{} {path}{mark}{query}`{header}{form} | {state} | {} | {origin} |",
+        names.join(", "),
+        method_of(row.verb),
+        conditions.join(", "),
+    )
+}
+
+/// Writes the table into the book's page with `UPDATE_BOOK=1`.
+#[test]
+fn the_books_page_on_s3_shows_the_table() {
+    const BEGIN: &str = "<!-- The table of operations, written by `UPDATE_BOOK=1 cargo test -p striate-s3 the_books_page`. -->\n";
+    const END: &str = "<!-- The end of the table. -->\n";
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/s3.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the page has the table's begin");
+    let (shown, after) = rest.split_once(END).expect("the page has the table's end");
+    let mut table = String::from(
+        "\n| operation | request | state | conditions that are evaluated | in a bucket with an origin |\n|--|--|--|--|--|\n",
+    );
+    for row in OPERATIONS {
+        table.extend([&line_of(row), "\n"]);
+    }
+    table.push('\n');
+    if std::env::var_os("UPDATE_BOOK").is_some() {
+        std::fs::write(&path, [before, BEGIN, &table, END, after].concat()).unwrap();
+    } else {
+        assert_eq!(shown, table, "run it with UPDATE_BOOK=1");
+    }
+}
+
+/// The description of our own requests names the operations that the table has beside S3's.
+#[test]
+fn the_openapi_description_has_the_batches_of_the_table() {
+    let description = include_str!("../../../../docs/src/openapi.yaml");
+    let batches: Vec<&Operation> = OPERATIONS.iter().filter(|row| row.batch().is_some()).collect();
+    let values = batches.iter().flat_map(|row| row.selectors).flat_map(|selector| selector.values);
+    let values: Vec<&str> = values.map(|value| if value.is_empty() { "''" } else { value }).collect();
+    assert!(description.contains(&format!("enum: [{}]}}", values.join(", "))), "{values:?}");
+    let paths: Vec<&str> = description.lines().filter(|line| line.starts_with("  /")).collect();
+    assert_eq!(paths, ["  /{bucket}:"]);
+    for row in batches {
+        assert!(description.contains(&format!("`{}`", row.action)), "{} needs {}", row.name, row.action);
+    }
+}

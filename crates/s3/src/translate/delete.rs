@@ -5,7 +5,7 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::WriteCondition;
 
-use super::{AuthorisedRequest, Translator, check_version, etags, not_implemented};
+use super::{AuthorisedRequest, Translator, check_version, etags_of, unix_seconds};
 use crate::authorize::Resource;
 use crate::failure;
 use crate::refusal::Refusal;
@@ -15,6 +15,21 @@ const MAX_OBJECTS: usize = 1_000;
 /// Maximum number of concurrent deletes of one request.
 const AT_ONCE: usize = 16;
 
+/// Returns the conditions of a delete.
+fn delete_condition(
+    if_match: Option<Vec<String>>,
+    last_modified_time: Option<&Timestamp>,
+    size: Option<i64>,
+) -> Result<WriteCondition, Refusal> {
+    let size = size.map(u64::try_from).transpose();
+    Ok(WriteCondition {
+        if_absent: false,
+        if_match,
+        if_modified_at: last_modified_time.map(unix_seconds),
+        if_size: size.map_err(|_| Refusal::bad("InvalidArgument", "The size must not be negative."))?,
+    })
+}
+
 impl Translator {
     pub(super) async fn delete(
         &self,
@@ -22,13 +37,23 @@ impl Translator {
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
         let entered = self.enter(&request, "DeleteObject", "s3:DeleteObject", resource)?;
-        let input = request.input;
-        check_version(input.version_id.as_deref())?;
-        if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
-            return Err(not_implemented("Delete by size or time is not available; use If-Match.").into());
-        }
-        let condition = WriteCondition { if_absent: false, if_match: input.if_match.map(etags) };
-        let deleted = self.client.delete(&input.bucket, &input.key, condition).await;
+        // Every field is named, so that a condition that a later s3s parses is not dropped.
+        let DeleteObjectInput {
+            bucket,
+            key,
+            version_id,
+            if_match,
+            if_match_last_modified_time,
+            if_match_size,
+            bypass_governance_retention: _,
+            expected_bucket_owner: _,
+            mfa: _,
+            request_payer: _,
+        } = request.input;
+        check_version(version_id.as_deref())?;
+        let if_match = etags_of(&entered.carried, "if-match", if_match);
+        let condition = delete_condition(if_match, if_match_last_modified_time.as_ref(), if_match_size)?;
+        let deleted = self.client.delete(&bucket, &key, condition).await;
         deleted.map_err(|error| entered.fail(error))?;
         Ok(S3Response::with_status(DeleteObjectOutput::default(), http::StatusCode::NO_CONTENT))
     }
@@ -70,7 +95,7 @@ impl Translator {
         bucket: &str,
         object: ObjectIdentifier,
     ) -> Result<DeletedObject, Error> {
-        let ObjectIdentifier { key, version_id, e_tag, .. } = object;
+        let ObjectIdentifier { key, version_id, e_tag, last_modified_time, size } = object;
         let fail = |code: &str, message: String| Error {
             code: Some(code.to_owned()),
             key: Some(key.clone()),
@@ -81,8 +106,9 @@ impl Translator {
             return Err(fail(error.code().as_str(), error.message().unwrap_or_default().to_owned()));
         }
         check_version(version_id.as_deref()).map_err(|refusal| fail(refusal.code, refusal.message))?;
-        let condition =
-            WriteCondition { if_absent: false, if_match: e_tag.map(|etag| vec![etag.into_value()]) };
+        let if_match = e_tag.map(|etag| vec![etag.into_value()]);
+        let condition = delete_condition(if_match, last_modified_time.as_ref(), size);
+        let condition = condition.map_err(|refusal| fail(refusal.code, refusal.message))?;
         match self.client.delete(bucket, &key, condition).await {
             Ok(_) => Ok(DeletedObject { key: Some(key), version_id, ..DeletedObject::default() }),
             Err(error) => Err(fail(failure::code_of(&error).1, error.to_string())),

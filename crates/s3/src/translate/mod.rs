@@ -117,7 +117,25 @@ impl AuthorisedRequest {
 }
 
 impl Translator {
-    /// Begins an operation: checks that it is the resolved one, and authorises `action` on `resource`.
+    /// Begins an operation: checks that it is the resolved one, and authorises on `resource` what its row names.
+    fn begin<T>(
+        &self,
+        request: &S3Request<T>,
+        operation: &'static str,
+        resource: Resource<'_>,
+    ) -> Result<AuthorisedRequest, S3Error> {
+        let carried = request.extensions.get::<RequestContext>().cloned();
+        let carried = carried.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
+        carried.check_operation(operation)?;
+        let identity = carried.identity.clone();
+        authorize(carried.operation.action, resource, Some(&identity))?;
+        check_key(resource)?;
+        check_expected_owner(&request.headers)?;
+        let client = self.client.paid_by(carried.payer);
+        Ok(AuthorisedRequest { trace: Arc::clone(&carried.trace), identity, carried, client })
+    }
+
+    /// Begins an operation that needs `action`, which its row names too.
     fn enter<T>(
         &self,
         request: &S3Request<T>,
@@ -125,15 +143,9 @@ impl Translator {
         action: &'static str,
         resource: Resource<'_>,
     ) -> Result<AuthorisedRequest, S3Error> {
-        let carried = request.extensions.get::<RequestContext>().cloned();
-        let carried = carried.ok_or_else(|| S3Error::from(Refusal::anonymous()))?;
-        carried.check_operation(operation)?;
-        let identity = carried.identity.clone();
-        authorize(action, resource, Some(&identity))?;
-        check_key(resource)?;
-        check_expected_owner(&request.headers)?;
-        let client = self.client.paid_by(carried.payer);
-        Ok(AuthorisedRequest { trace: Arc::clone(&carried.trace), identity, carried, client })
+        let entered = self.begin(request, operation, resource)?;
+        debug_assert_eq!(entered.carried.operation.action, action, "{operation}");
+        Ok(entered)
     }
 }
 
@@ -227,7 +239,7 @@ fn write_condition(
             ));
         }
     };
-    Ok(WriteCondition { if_absent, if_match })
+    Ok(WriteCondition { if_absent, if_match, ..WriteCondition::default() })
 }
 
 /// Returns the profile that a request asks for.

@@ -13,7 +13,7 @@ use super::copy::{copy_failure, source_of};
 use super::put::{Upload, content_len, digests_of};
 use super::{
     AuthorisedRequest, Translator, etag, etags_of, not_implemented, page_size, profile_of, read_condition,
-    timestamp, write_condition,
+    timestamp, unix_seconds, write_condition,
 };
 use crate::address::{Endpoint, percent_encode};
 use crate::authorize::Resource;
@@ -316,8 +316,16 @@ impl Translator {
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
         let entered = self.enter(&request, "AbortMultipartUpload", "s3:AbortMultipartUpload", resource)?;
-        let input = request.input;
-        let aborted = self.client.abort_upload(&input.bucket, &input.key, &input.upload_id).await;
+        let AbortMultipartUploadInput {
+            bucket,
+            key,
+            upload_id,
+            if_match_initiated_time,
+            expected_bucket_owner: _,
+            request_payer: _,
+        } = request.input;
+        let initiated = if_match_initiated_time.as_ref().map(unix_seconds);
+        let aborted = self.client.abort_upload_of(&bucket, &key, &upload_id, initiated).await;
         aborted.map_err(|error| entered.fail(error))?;
         Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), http::StatusCode::NO_CONTENT))
     }

@@ -1,4 +1,4 @@
-//! The table of operations: s3s's trait, with one line per method. Operations that are missing here return 501.
+//! s3s's trait, with one line per method. The table of operations ([`crate::operations`]) says which are here.
 
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
@@ -248,7 +248,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketPolicyInput>,
     ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(&request, bucket, "GetBucketPolicy", "s3:GetBucketPolicy", "NoSuchBucketPolicy").await
+        self.not_set(&request, bucket, "GetBucketPolicy").await
     }
 
     async fn get_bucket_policy_status(
@@ -256,14 +256,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketPolicyStatusInput>,
     ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketPolicyStatus",
-            "s3:GetBucketPolicyStatus",
-            "NoSuchBucketPolicy",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketPolicyStatus").await
     }
 
     async fn get_bucket_lifecycle_configuration(
@@ -271,14 +264,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketLifecycleConfiguration",
-            "s3:GetLifecycleConfiguration",
-            "NoSuchLifecycleConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketLifecycleConfiguration").await
     }
 
     async fn get_bucket_encryption(
@@ -286,14 +272,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketEncryptionInput>,
     ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketEncryption",
-            "s3:GetEncryptionConfiguration",
-            "ServerSideEncryptionConfigurationNotFoundError",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketEncryption").await
     }
 
     async fn get_bucket_replication(
@@ -301,14 +280,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketReplicationInput>,
     ) -> S3Result<S3Response<GetBucketReplicationOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketReplication",
-            "s3:GetReplicationConfiguration",
-            "ReplicationConfigurationNotFoundError",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketReplication").await
     }
 
     async fn get_bucket_website(
@@ -316,8 +288,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketWebsiteInput>,
     ) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(&request, bucket, "GetBucketWebsite", "s3:GetBucketWebsite", "NoSuchWebsiteConfiguration")
-            .await
+        self.not_set(&request, bucket, "GetBucketWebsite").await
     }
 
     async fn get_bucket_ownership_controls(
@@ -325,14 +296,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketOwnershipControls",
-            "s3:GetBucketOwnershipControls",
-            "OwnershipControlsNotFoundError",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketOwnershipControls").await
     }
 
     async fn get_public_access_block(
@@ -340,14 +304,7 @@ impl S3 for Translator {
         request: S3Request<GetPublicAccessBlockInput>,
     ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetPublicAccessBlock",
-            "s3:GetBucketPublicAccessBlock",
-            "NoSuchPublicAccessBlockConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetPublicAccessBlock").await
     }
 
     async fn get_object_lock_configuration(
@@ -355,14 +312,7 @@ impl S3 for Translator {
         request: S3Request<GetObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetObjectLockConfiguration",
-            "s3:GetBucketObjectLockConfiguration",
-            "ObjectLockConfigurationNotFoundError",
-        )
-        .await
+        self.not_set(&request, bucket, "GetObjectLockConfiguration").await
     }
 
     async fn get_object_retention(
@@ -370,14 +320,7 @@ impl S3 for Translator {
         request: S3Request<GetObjectRetentionInput>,
     ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetObjectRetention",
-            "s3:GetObjectRetention",
-            "NoSuchObjectLockConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetObjectRetention").await
     }
 
     async fn get_object_legal_hold(
@@ -385,14 +328,7 @@ impl S3 for Translator {
         request: S3Request<GetObjectLegalHoldInput>,
     ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetObjectLegalHold",
-            "s3:GetObjectLegalHold",
-            "NoSuchObjectLockConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetObjectLegalHold").await
     }
 
     async fn get_bucket_analytics_configuration(
@@ -400,14 +336,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketAnalyticsConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketAnalyticsConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketAnalyticsConfiguration",
-            "s3:GetAnalyticsConfiguration",
-            "NoSuchConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketAnalyticsConfiguration").await
     }
 
     async fn get_bucket_intelligent_tiering_configuration(
@@ -415,14 +344,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketIntelligentTieringConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketIntelligentTieringConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketIntelligentTieringConfiguration",
-            "s3:GetIntelligentTieringConfiguration",
-            "NoSuchConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketIntelligentTieringConfiguration").await
     }
 
     async fn get_bucket_inventory_configuration(
@@ -430,14 +352,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketInventoryConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketInventoryConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketInventoryConfiguration",
-            "s3:GetInventoryConfiguration",
-            "NoSuchConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketInventoryConfiguration").await
     }
 
     async fn get_bucket_metrics_configuration(
@@ -445,14 +360,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketMetricsConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketMetricsConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.unset(
-            &request,
-            bucket,
-            "GetBucketMetricsConfiguration",
-            "s3:GetMetricsConfiguration",
-            "NoSuchConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "GetBucketMetricsConfiguration").await
     }
 
     async fn get_bucket_logging(
@@ -460,7 +368,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketLoggingInput>,
     ) -> S3Result<S3Response<GetBucketLoggingOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(&request, bucket, "GetBucketLogging", "s3:GetBucketLogging").await
+        self.not_set(&request, bucket, "GetBucketLogging").await
     }
 
     async fn get_bucket_notification_configuration(
@@ -468,7 +376,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketNotificationConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(&request, bucket, "GetBucketNotificationConfiguration", "s3:GetBucketNotification").await
+        self.not_set(&request, bucket, "GetBucketNotificationConfiguration").await
     }
 
     async fn get_bucket_versioning(
@@ -476,7 +384,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketVersioningInput>,
     ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(&request, bucket, "GetBucketVersioning", "s3:GetBucketVersioning").await
+        self.not_set(&request, bucket, "GetBucketVersioning").await
     }
 
     async fn get_bucket_accelerate_configuration(
@@ -484,8 +392,7 @@ impl S3 for Translator {
         request: S3Request<GetBucketAccelerateConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(&request, bucket, "GetBucketAccelerateConfiguration", "s3:GetAccelerateConfiguration")
-            .await
+        self.not_set(&request, bucket, "GetBucketAccelerateConfiguration").await
     }
 
     async fn list_bucket_analytics_configurations(
@@ -493,8 +400,7 @@ impl S3 for Translator {
         request: S3Request<ListBucketAnalyticsConfigurationsInput>,
     ) -> S3Result<S3Response<ListBucketAnalyticsConfigurationsOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(&request, bucket, "ListBucketAnalyticsConfigurations", "s3:GetAnalyticsConfiguration")
-            .await
+        self.not_set(&request, bucket, "ListBucketAnalyticsConfigurations").await
     }
 
     async fn list_bucket_intelligent_tiering_configurations(
@@ -502,13 +408,7 @@ impl S3 for Translator {
         request: S3Request<ListBucketIntelligentTieringConfigurationsInput>,
     ) -> S3Result<S3Response<ListBucketIntelligentTieringConfigurationsOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(
-            &request,
-            bucket,
-            "ListBucketIntelligentTieringConfigurations",
-            "s3:GetIntelligentTieringConfiguration",
-        )
-        .await
+        self.not_set(&request, bucket, "ListBucketIntelligentTieringConfigurations").await
     }
 
     async fn list_bucket_inventory_configurations(
@@ -516,8 +416,7 @@ impl S3 for Translator {
         request: S3Request<ListBucketInventoryConfigurationsInput>,
     ) -> S3Result<S3Response<ListBucketInventoryConfigurationsOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(&request, bucket, "ListBucketInventoryConfigurations", "s3:GetInventoryConfiguration")
-            .await
+        self.not_set(&request, bucket, "ListBucketInventoryConfigurations").await
     }
 
     async fn list_bucket_metrics_configurations(
@@ -525,43 +424,7 @@ impl S3 for Translator {
         request: S3Request<ListBucketMetricsConfigurationsInput>,
     ) -> S3Result<S3Response<ListBucketMetricsConfigurationsOutput>> {
         let bucket = &request.input.bucket;
-        self.empty(&request, bucket, "ListBucketMetricsConfigurations", "s3:GetMetricsConfiguration").await
-    }
-
-    async fn delete_bucket_analytics_configuration(
-        &self,
-        request: S3Request<DeleteBucketAnalyticsConfigurationInput>,
-    ) -> S3Result<S3Response<DeleteBucketAnalyticsConfigurationOutput>> {
-        let bucket = &request.input.bucket;
-        let operation = "DeleteBucketAnalyticsConfiguration";
-        self.cleared(&request, bucket, operation, "s3:PutAnalyticsConfiguration").await
-    }
-
-    async fn delete_bucket_intelligent_tiering_configuration(
-        &self,
-        request: S3Request<DeleteBucketIntelligentTieringConfigurationInput>,
-    ) -> S3Result<S3Response<DeleteBucketIntelligentTieringConfigurationOutput>> {
-        let bucket = &request.input.bucket;
-        let operation = "DeleteBucketIntelligentTieringConfiguration";
-        self.cleared(&request, bucket, operation, "s3:PutIntelligentTieringConfiguration").await
-    }
-
-    async fn delete_bucket_inventory_configuration(
-        &self,
-        request: S3Request<DeleteBucketInventoryConfigurationInput>,
-    ) -> S3Result<S3Response<DeleteBucketInventoryConfigurationOutput>> {
-        let bucket = &request.input.bucket;
-        let operation = "DeleteBucketInventoryConfiguration";
-        self.cleared(&request, bucket, operation, "s3:PutInventoryConfiguration").await
-    }
-
-    async fn delete_bucket_metrics_configuration(
-        &self,
-        request: S3Request<DeleteBucketMetricsConfigurationInput>,
-    ) -> S3Result<S3Response<DeleteBucketMetricsConfigurationOutput>> {
-        let bucket = &request.input.bucket;
-        let operation = "DeleteBucketMetricsConfiguration";
-        self.cleared(&request, bucket, operation, "s3:PutMetricsConfiguration").await
+        self.not_set(&request, bucket, "ListBucketMetricsConfigurations").await
     }
 
     async fn delete_bucket_policy(
@@ -569,7 +432,7 @@ impl S3 for Translator {
         request: S3Request<DeleteBucketPolicyInput>,
     ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
         let bucket = &request.input.bucket;
-        self.cleared(&request, bucket, "DeleteBucketPolicy", "s3:DeleteBucketPolicy").await
+        self.not_set(&request, bucket, "DeleteBucketPolicy").await
     }
 
     async fn delete_bucket_lifecycle(
@@ -577,7 +440,7 @@ impl S3 for Translator {
         request: S3Request<DeleteBucketLifecycleInput>,
     ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
         let bucket = &request.input.bucket;
-        self.cleared(&request, bucket, "DeleteBucketLifecycle", "s3:PutLifecycleConfiguration").await
+        self.not_set(&request, bucket, "DeleteBucketLifecycle").await
     }
 
     async fn delete_bucket_encryption(
@@ -585,7 +448,7 @@ impl S3 for Translator {
         request: S3Request<DeleteBucketEncryptionInput>,
     ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
         let bucket = &request.input.bucket;
-        self.cleared(&request, bucket, "DeleteBucketEncryption", "s3:PutEncryptionConfiguration").await
+        self.not_set(&request, bucket, "DeleteBucketEncryption").await
     }
 
     async fn delete_bucket_replication(
@@ -593,7 +456,7 @@ impl S3 for Translator {
         request: S3Request<DeleteBucketReplicationInput>,
     ) -> S3Result<S3Response<DeleteBucketReplicationOutput>> {
         let bucket = &request.input.bucket;
-        self.cleared(&request, bucket, "DeleteBucketReplication", "s3:PutReplicationConfiguration").await
+        self.not_set(&request, bucket, "DeleteBucketReplication").await
     }
 
     async fn delete_bucket_website(
@@ -601,7 +464,7 @@ impl S3 for Translator {
         request: S3Request<DeleteBucketWebsiteInput>,
     ) -> S3Result<S3Response<DeleteBucketWebsiteOutput>> {
         let bucket = &request.input.bucket;
-        self.cleared(&request, bucket, "DeleteBucketWebsite", "s3:DeleteBucketWebsite").await
+        self.not_set(&request, bucket, "DeleteBucketWebsite").await
     }
 
     async fn delete_bucket_ownership_controls(
@@ -609,7 +472,7 @@ impl S3 for Translator {
         request: S3Request<DeleteBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
         let bucket = &request.input.bucket;
-        self.cleared(&request, bucket, "DeleteBucketOwnershipControls", "s3:PutBucketOwnershipControls").await
+        self.not_set(&request, bucket, "DeleteBucketOwnershipControls").await
     }
 
     async fn delete_public_access_block(
@@ -617,7 +480,39 @@ impl S3 for Translator {
         request: S3Request<DeletePublicAccessBlockInput>,
     ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
         let bucket = &request.input.bucket;
-        self.cleared(&request, bucket, "DeletePublicAccessBlock", "s3:PutBucketPublicAccessBlock").await
+        self.not_set(&request, bucket, "DeletePublicAccessBlock").await
+    }
+
+    async fn delete_bucket_analytics_configuration(
+        &self,
+        request: S3Request<DeleteBucketAnalyticsConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketAnalyticsConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        self.not_set(&request, bucket, "DeleteBucketAnalyticsConfiguration").await
+    }
+
+    async fn delete_bucket_intelligent_tiering_configuration(
+        &self,
+        request: S3Request<DeleteBucketIntelligentTieringConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketIntelligentTieringConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        self.not_set(&request, bucket, "DeleteBucketIntelligentTieringConfiguration").await
+    }
+
+    async fn delete_bucket_inventory_configuration(
+        &self,
+        request: S3Request<DeleteBucketInventoryConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketInventoryConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        self.not_set(&request, bucket, "DeleteBucketInventoryConfiguration").await
+    }
+
+    async fn delete_bucket_metrics_configuration(
+        &self,
+        request: S3Request<DeleteBucketMetricsConfigurationInput>,
+    ) -> S3Result<S3Response<DeleteBucketMetricsConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        self.not_set(&request, bucket, "DeleteBucketMetricsConfiguration").await
     }
 
     async fn get_bucket_request_payment(
@@ -625,9 +520,8 @@ impl S3 for Translator {
         request: S3Request<GetBucketRequestPaymentInput>,
     ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
         let bucket = &request.input.bucket;
-        let (operation, action) = ("GetBucketRequestPayment", "s3:GetBucketRequestPayment");
         let mut answer: S3Response<GetBucketRequestPaymentOutput> =
-            self.empty(&request, bucket, operation, action).await?;
+            self.not_set(&request, bucket, "GetBucketRequestPayment").await?;
         answer.output.payer = Some(Payer::from_static(Payer::BUCKET_OWNER));
         Ok(answer)
     }

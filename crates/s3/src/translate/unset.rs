@@ -1,49 +1,28 @@
 //! Bucket configurations that Striate does not support. They read as not set, and deleting them succeeds. Writing them
-//! is refused, because a configuration that is accepted and ignored is worse than none.
+//! is refused, because a configuration that is accepted and ignored is worse than none. The table of operations says
+//! what the answer to each is.
 
 use s3s::{S3Request, S3Response, S3Result};
 use striate_client::ClientError;
 
 use super::Translator;
 use crate::authorize::Resource;
+use crate::operations::Server;
 
 impl Translator {
-    /// Responds to a read with 404 and S3's code for a configuration that is not set.
-    pub(super) async fn unset<I, O>(
+    /// Responds as S3 does for a bucket without this configuration.
+    pub(super) async fn not_set<I, O: Default>(
         &self,
         request: &S3Request<I>,
         bucket: &str,
         operation: &'static str,
-        action: &'static str,
-        code: &'static str,
     ) -> S3Result<S3Response<O>> {
-        let entered = self.enter(request, operation, action, Resource::Bucket(bucket))?;
+        let entered = self.begin(request, operation, Resource::Bucket(bucket))?;
         self.client.bucket(bucket).await.map_err(|error| entered.fail(error))?;
-        Err(entered.fail(ClientError::NotSet(code)))
-    }
-
-    /// Responds to a read with an empty configuration, where S3 has no code for a missing one.
-    pub(super) async fn empty<I, O: Default>(
-        &self,
-        request: &S3Request<I>,
-        bucket: &str,
-        operation: &'static str,
-        action: &'static str,
-    ) -> S3Result<S3Response<O>> {
-        let entered = self.enter(request, operation, action, Resource::Bucket(bucket))?;
-        self.client.bucket(bucket).await.map_err(|error| entered.fail(error))?;
-        Ok(S3Response::new(O::default()))
-    }
-
-    /// Responds to a delete with success.
-    pub(super) async fn cleared<I, O: Default>(
-        &self,
-        request: &S3Request<I>,
-        bucket: &str,
-        operation: &'static str,
-        action: &'static str,
-    ) -> S3Result<S3Response<O>> {
-        let answer = self.empty(request, bucket, operation, action).await?;
-        Ok(S3Response { status: Some(http::StatusCode::NO_CONTENT), ..answer })
+        match entered.carried.operation.server {
+            Server::NotSet(code) => Err(entered.fail(ClientError::NotSet(code))),
+            Server::Cleared => Ok(S3Response::with_status(O::default(), http::StatusCode::NO_CONTENT)),
+            _ => Ok(S3Response::new(O::default())),
+        }
     }
 }
