@@ -91,6 +91,8 @@ async fn forms_that_are_forged_expired_or_outside_their_policy_store_nothing() {
 
 /// A form under a policy that allows anything, from its fields and its file.
 struct Anything {
+    /// The bucket that the policy names.
+    bucket: &'static str,
     fields: Vec<(String, String)>,
     file_name: String,
     file: Vec<u8>,
@@ -99,14 +101,14 @@ struct Anything {
 impl Anything {
     fn new(fields: &[(&str, &str)]) -> Self {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        Self { fields, file_name: "a.txt".into(), file: b"bytes".to_vec() }
+        Self { bucket: "bucket", fields, file_name: "a.txt".into(), file: b"bytes".to_vec() }
     }
 
     fn policy(&self, signed: &[&str]) -> String {
         let names = self.fields.iter().map(|(name, _)| name.as_str()).chain(signed.iter().copied());
         let of_fields = names.map(|name| format!(r#"["starts-with","${name}",""]"#));
         let conditions: Vec<String> =
-            std::iter::once(r#"{"bucket":"bucket"}"#.to_owned()).chain(of_fields).collect();
+            std::iter::once(format!(r#"{{"bucket":"{}"}}"#, self.bucket)).chain(of_fields).collect();
         let policy = format!(r#"{{"expiration":"{LATER}","conditions":[{}]}}"#, conditions.join(","));
         base64_simd::STANDARD.encode_to_string(policy)
     }
@@ -150,7 +152,7 @@ impl Anything {
         body.extend_from_slice(
             b"\r\n--xyz\r\nContent-Disposition: form-data; name=\"submit\"\r\n\r\nSend\r\n--xyz--\r\n",
         );
-        Request::new("POST", "/bucket")
+        Request::new("POST", &format!("/{}", self.bucket))
             .header("content-type", "multipart/form-data; boundary=\"xyz\"")
             .body(&body)
     }
@@ -293,8 +295,11 @@ async fn a_forms_fields_describe_the_object_and_make_no_other_request_of_it() {
     let mut elsewhere = Anything::new(&[("key", "k")]).version_4(&fixture.signer());
     elsewhere.path = "/bucket/k".into();
     assert_eq!(fixture.raw(elsewhere).await.error(), (405, "MethodNotAllowed"));
-    let mut nowhere = Anything::new(&[("key", "k")]).version_4(&fixture.signer());
-    nowhere.path = "/missing".into();
+    let mut outside = Anything::new(&[("key", "k")]).version_4(&fixture.signer());
+    outside.path = "/missing".into();
+    assert_eq!(fixture.raw(outside).await.error(), (403, "AccessDenied"), "the policy names another bucket");
+    let nowhere = Anything { bucket: "missing", ..Anything::new(&[("key", "k")]) };
+    let nowhere = nowhere.version_4(&fixture.signer());
     assert_eq!(fixture.raw(nowhere).await.error(), (404, "NoSuchBucket"));
     assert!(fixture.audit.0.lock().iter().any(|entry| entry.operation == "PostObject" && entry.key == "k"));
 }
