@@ -120,6 +120,12 @@ pub struct Store {
     pub medium: u64,
     #[prost(string, optional, tag = "7")]
     pub suspect: ::core::option::Option<::prost::alloc::string::String>,
+    /// How long the disk has answered nothing, if so. Sites before 0.5.1 do not say.
+    #[prost(uint64, optional, tag = "8")]
+    pub silent_ms: ::core::option::Option<u64>,
+    /// Why the directory is no longer the one that was opened, if so. Sites before 0.5.1 do not say.
+    #[prost(string, optional, tag = "9")]
+    pub vanished: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// Chunk names are 21 bytes: stripe (16, big-endian), index (1), generation (4, big-endian).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -183,7 +183,7 @@ impl ChunkStore for MemoryStore {
             capacity_bytes: state.capacity_bytes,
             free_bytes: state.capacity_bytes - state.payload_bytes,
             medium: state.medium,
-            suspect: None,
+            ..StoreStatus::default()
         }
     }
 }

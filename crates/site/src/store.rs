@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -40,6 +41,17 @@ pub struct StoreStatus {
     pub medium: u64,
     /// Why the store takes no writes, if so: permanently, or as long as its disk hangs.
     pub suspect: Option<String>,
+    /// How long the disk has answered nothing, if so. Its other figures are as old.
+    pub silent: Option<Duration>,
+    /// Why the directory is no longer the one that was opened, if so.
+    pub vanished: Option<String>,
+}
+
+impl StoreStatus {
+    /// Returns whether the store can serve reads and writes now, as far as is known.
+    pub fn is_well(&self) -> bool {
+        self.suspect.is_none() && self.silent.is_none() && self.vanished.is_none()
+    }
 }
 
 /// Records the epoch of a delete, for a store that keeps the highest epoch in memory.

@@ -439,7 +439,7 @@ impl ChunkStore for CacheStore {
             capacity_bytes: view.bound_bytes,
             free_bytes: view.bound_bytes.saturating_sub(view.charged_bytes),
             medium: 0,
-            suspect: None,
+            ..StoreStatus::default()
         }
     }
 }

@@ -27,6 +27,7 @@ mod index;
 mod job;
 mod layout;
 mod prepare;
+mod probe;
 mod progress;
 mod read;
 mod record;
@@ -58,6 +59,7 @@ use tokio::sync::oneshot;
 
 use self::compaction::Compaction;
 use self::prepare::PagedDraft;
+use self::probe::Probe;
 use self::progress::Progress;
 use self::read::Source;
 use self::segment::OpenFiles;
@@ -211,6 +213,7 @@ struct Shared {
     /// Why the store takes no more writes until it is opened again, if so.
     suspect: Mutex<Option<String>>,
     progress: Progress,
+    probe: Probe,
     watch: Watch,
     lock: Mutex<Option<Box<dyn Lock>>>,
     capacity_bytes: AtomicU64,
@@ -294,6 +297,7 @@ impl DiskStore {
             .map_err(|error| DiskStoreError::io("identify", &directory, error))?;
         let names =
             fs.open_directory(&directory).map_err(|error| DiskStoreError::io("open", &directory, error))?;
+        let identity = fs.open(&identity::identity_path(root)).ok();
         let bytes_at_snapshot = recovered.state.disk_bytes().saturating_sub(recovered.scanned_bytes);
         let shared = Arc::new(Shared {
             runtime: runtime.clone(),
@@ -312,6 +316,7 @@ impl DiskStore {
             compaction: Mutex::new(Compaction::new(bytes_at_snapshot)),
             suspect: Mutex::new(None),
             progress: Progress::default(),
+            probe: Probe::new(identity),
             watch,
             lock: Mutex::new(Some(lock)),
             capacity_bytes: AtomicU64::new(space.capacity),
@@ -329,6 +334,9 @@ impl DiskStore {
 
     fn start(runtime: &Runtime, shared: &Arc<Shared>) -> std::thread::JoinHandle<()> {
         compaction::start_in_background(runtime, Arc::downgrade(shared));
+        let probed = shared.clone();
+        // Nobody waits for this thread: it may hang for as long as the disk does.
+        drop(runtime.spawn_thread("striate-probe", move || probed.probe_until_closed()));
         let shared = shared.clone();
         runtime.spawn_thread("striate-writer", move || {
             while let Some(requests) = shared.wait_for_requests() {
@@ -350,6 +358,15 @@ impl DiskStore {
         // A snapshot does not cover copies that are still to come.
         compaction.stop(&self.shared);
         self.shared.checkpoint(&mut compaction)
+    }
+
+    /// Looks at the disk now. Returns when [`ChunkStore::status`] says what it is like from now on; with a silent disk that
+    /// may be never.
+    pub async fn look(&self) {
+        match self.shared.runtime.is_deterministic() {
+            true => self.shared.probe_once(),
+            false => self.shared.probe.look().await,
+        }
     }
 
     /// Serves what waits, refuses later changes, writes a snapshot and releases the directory.
@@ -376,6 +393,7 @@ impl DiskStore {
 
     fn stop(&self) -> Option<std::thread::JoinHandle<()>> {
         self.shared.queue.lock().closed = true;
+        self.shared.probe.close();
         self.shared.queued.notify_all();
         self.thread.lock().take()
     }
@@ -567,6 +585,8 @@ impl ChunkStore for DiskStore {
             free_bytes: available.saturating_sub(shared.reserve_bytes),
             medium: shared.medium,
             suspect: shared.suspect.lock().clone().or_else(|| shared.hang()),
+            silent: shared.probe.silent_for(shared.runtime.now()),
+            vanished: shared.probe.vanished(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! [`super::DiskStoreOptions::hung_after`] makes the store suspect until the writer continues: the store reports it,
 //! and refuses changes at once.
 //!
-//! It does not watch reads, and detects nothing while there are no writes.
+//! It does not watch reads, and detects nothing while there are no writes: module `probe` does, and reports sooner.
 
 use parking_lot::Mutex;
 use striate_runtime::Instant;
@@ -29,7 +29,9 @@ impl Shared {
 
     fn note_progress(&self, now: Option<Instant>) {
         let hung = self.hang();
-        *self.progress.0.lock() = now;
+        if std::mem::replace(&mut *self.progress.0.lock(), now).is_some() {
+            self.probe.note_completion(self.runtime.now());
+        }
         if let Some(reason) = hung {
             tracing::warn!(directory = %self.directory.display(), reason, "the disk has recovered");
         }

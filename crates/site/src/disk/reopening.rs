@@ -100,6 +100,11 @@ impl ReopenableStore {
         Ok(())
     }
 
+    /// Looks at the disk now, as [`DiskStore::look`] does.
+    pub async fn look(&self) {
+        self.current().look().await;
+    }
+
     /// Closes the store as [`DiskStore::close`] does.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Converts the Protobuf messages of the control protocol and of combinations to and from the types of [`crate::api`].
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use prost::Message;
 use striate_core::{ChunkId, ClusterId, Formats, LoadReport, RackId, SiteId, StripeId};
@@ -186,6 +188,8 @@ pub(crate) fn status_message(status: SiteStatus) -> messages::StatusReply {
             free_bytes: store.free_bytes,
             medium: store.medium,
             suspect: store.suspect,
+            silent_ms: store.silent.map(|silence| silence.as_millis() as u64),
+            vanished: store.vanished,
         }),
         read_bytes_per_s: status.read_bytes_per_s,
         record_format: status.reads.records,
@@ -270,6 +274,8 @@ pub(crate) fn site_status(reply: messages::StatusReply) -> Result<SiteStatus, Si
             free_bytes: store.free_bytes,
             medium: store.medium,
             suspect: store.suspect,
+            silent: store.silent_ms.map(Duration::from_millis),
+            vanished: store.vanished,
         },
     })
 }
