@@ -30,6 +30,7 @@ mod object_stripes;
 mod recent;
 mod rows;
 mod stripe_counts;
+mod unreadable;
 
 pub use access::{AccessReport, GatheredAccess, REQUESTS_TOGETHER, ReportError, ReportView};
 pub use collection::abandoned::{AbandonedReport, collect_abandoned, keep_collecting};
@@ -64,4 +65,5 @@ pub use sealing::{
     leave_dead, resume_wide, seal_bucket,
 };
 pub use statistics::{SiteLoadView, SiteStatistics};
+pub use unreadable::{UnreadableObjects, UnreadableReport};
 pub use upkeep::{Upkeep, UpkeepOptions};

@@ -721,7 +721,7 @@ pub struct Cluster {
     pub next_epoch: u64,
     #[prost(string, tag = "7")]
     pub region: ::prost::alloc::string::String,
-    /// The default profile was chosen by somebody; otherwise it follows the number of sites.
+    /// The default profile stays: somebody chose it, or there are objects. Otherwise it follows the sites.
     #[prost(bool, tag = "8")]
     pub profile_is_chosen: bool,
     /// The formats in force: what processes write. 0: 1. Above 1 they need schema version 2, so that releases before 0.2

@@ -132,6 +132,9 @@ pub fn object(bucket: &str, key: &str) -> Bytes {
     build(b"o/", &[bucket.as_bytes(), b"\0", key.as_bytes()])
 }
 
+/// Prefix of the objects of all buckets.
+pub const OBJECTS: &[u8] = b"o/";
+
 /// Prefix of a bucket's objects; the rest of the key is the object's key.
 pub fn objects(bucket: &str) -> Bytes {
     build(b"o/", &[bucket.as_bytes(), b"\0"])

@@ -59,6 +59,7 @@ pub use placement::grouping::Grouping;
 pub use placement::hot_copies::{CopyPlan, HotPartition, plan_copies};
 pub use placement::leaving::LeavingRacks;
 pub use placement::making_room::{Place, StripeRoom, first_of_two_moves};
+pub use placement::racks::{RackSizes, Survivable, default_profile};
 pub use placement::rule::PlacementRule;
 pub use placement::strays::Stray;
 pub use placement::{Candidate, draw_order};

@@ -8,7 +8,7 @@ use striate_codec::Code;
 use striate_core::{FencingEpoch, Formats, Profile, SiteId, StripeId, Tier};
 use striate_meta::records::{self, Block, ManifestSegment, Stripe, UploadPart, upload_part};
 use striate_meta::{Commit, LeaseId, MetaError, MetaStore, Transaction, keys};
-use striate_plan::{Candidate, LeavingRacks, PlacementRule, ReadPolicy, SiteCost};
+use striate_plan::{Candidate, LeavingRacks, PlacementRule, RackSizes, ReadPolicy, SiteCost};
 use striate_runtime::Runtime;
 use striate_site::{Priority, Site, SiteError};
 
@@ -188,11 +188,11 @@ impl Stripes {
 
     /// Number of racks among all sites.
     pub fn rack_count(&self) -> usize {
-        self.inner.sites.rack_count()
+        self.rack_sizes().len()
     }
 
     /// Number of sites in each rack, whether they answer or not.
-    pub fn rack_sizes(&self) -> Vec<usize> {
+    pub fn rack_sizes(&self) -> RackSizes {
         self.inner.sites.rack_sizes()
     }
 
@@ -244,12 +244,12 @@ impl Stripes {
         Ok(self.inner.writes.sites_needed(&self.code(profile)?))
     }
 
-    /// Returns the placement rule of a profile for the present number of racks.
+    /// Returns the placement rule of a profile for the present racks.
     ///
     /// # Errors
     /// As [`Stripes::code`].
     pub fn placement_rule(&self, profile: &Profile) -> Result<PlacementRule, StripeError> {
-        Ok(PlacementRule::new(profile, &self.code(profile)?, self.inner.sites.rack_count()))
+        Ok(PlacementRule::new(profile, &self.code(profile)?, self.inner.sites.rack_sizes()))
     }
 
     /// Cache of profiles by their texts.

@@ -381,7 +381,7 @@ pub struct ControlArgs {
     #[command(flatten)]
     pub handshakes: HandshakeArgs,
 
-    /// Change the default profile of buckets. Default: it follows the number of sites.
+    /// Change the default profile of buckets. Default: it follows the sites and their racks until the first object, then it stays.
     #[arg(long, value_name = "PROFILE", env = "STRIATE_PROFILE")]
     pub profile: Option<Profile>,
 

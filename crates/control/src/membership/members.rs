@@ -5,13 +5,17 @@
 //! changes. A site is identified by its disk: a site that registers again, because the reply was lost or its address
 //! has changed, is the same site.
 //!
-//! The default profile follows the number of sites until an operator chooses one. It applies to new objects only, so
-//! it may change at any time.
+//! The default profile follows the sites until the first object is there or an operator chooses one; then it stays. It
+//! applies to new objects only, so an operator may change it at any time. It must not change unasked: a profile that
+//! uses one more site may not survive the loss of a rack that the one before it did.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use striate_core::{ClusterId, Formats, NeedsNewerProgram, Profile, SiteId};
 use striate_meta::records::{self, Cluster, Site, site::State};
-use striate_meta::{Commit, MetaError, MetaStore, Row, Transaction, keys};
+use striate_meta::{Commit, MetaError, MetaStore, Row, ScanRange, Transaction, keys};
+use striate_plan::{RackSizes, default_profile};
 use striate_runtime::Runtime;
 
 use crate::rows::Rows;
@@ -104,10 +108,7 @@ impl<'a> Members<'a> {
             }
             let mut record = stored.clone().unwrap_or_else(|| self.new_cluster(cluster, region));
             if let Some(profile) = profile {
-                let supported = profile.check_default(record.formats());
-                supported.map_err(|error| MembersError::Refused(error.to_string()))?;
-                record.profile = profile.to_string();
-                record.profile_is_chosen = true;
+                choose(&mut record, &profile)?;
             }
             if stored.as_ref() == Some(&record)
                 || self.put(&keys::cluster(), row.as_ref(), records::encode(&record)).await?
@@ -184,7 +185,7 @@ impl<'a> Members<'a> {
                 None => self.admit(site).await?,
             };
             if let Some(number) = registered {
-                self.follow_count().await?;
+                self.follow_sites().await?;
                 return Ok(number);
             }
         }
@@ -269,35 +270,79 @@ impl<'a> Members<'a> {
             }
             record.set_state(if draining { State::Draining } else { State::Active });
             if self.put(&key, Some(&row), records::encode(&record)).await? {
-                return self.follow_count().await;
+                return self.follow_sites().await;
             }
         }
         Err(MembersError::Conflict)
     }
 
-    /// Sets the default profile to that for the number of active sites, unless an operator chose one.
-    pub(crate) async fn follow_count(&self) -> Result<(), MembersError> {
+    /// Changes the default profile, which applies to new objects of buckets without a profile of their own. Returns the
+    /// cluster's row.
+    ///
+    /// # Errors
+    /// [`MembersError::Refused`] for a profile that this program does not store. Whether the sites have places for it is
+    /// for the caller to check.
+    pub async fn set_default_profile(&self, profile: &Profile) -> Result<Cluster, MembersError> {
         for _ in 0..MAX_ATTEMPTS {
             let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
             let mut record: Cluster = row.record()?;
-            let sites = self.sites().await?;
-            let active = sites.iter().filter(|site| site.state() == State::Active).count();
-            let profile = Profile::for_directories(active.max(1)).to_string();
-            if record.profile_is_chosen || record.profile == profile {
+            choose(&mut record, profile)?;
+            if self.put(&keys::cluster(), Some(&row), records::encode(&record)).await? {
+                return Ok(record);
+            }
+        }
+        Err(MembersError::Conflict)
+    }
+
+    /// Returns the number of active sites in each rack.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn racks(&self) -> Result<RackSizes, MetaError> {
+        let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+        for site in self.sites().await?.into_iter().filter(|site| site.state() == State::Active) {
+            *sizes.entry(site.rack).or_default() += 1;
+        }
+        Ok(sizes.into_values().collect())
+    }
+
+    /// Sets the default profile to that for the active sites and their racks, unless an operator chose one. If there are
+    /// objects, the present one is chosen for good.
+    pub(crate) async fn follow_sites(&self) -> Result<(), MembersError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let row = self.meta.get(&keys::cluster()).await?.ok_or(MembersError::NoCluster)?;
+            let mut record: Cluster = row.record()?;
+            if record.profile_is_chosen {
                 return Ok(());
             }
-            tracing::info!(
-                sites = active,
-                was = record.profile,
-                now = profile,
-                "the default profile follows the sites"
-            );
-            record.profile = profile;
+            let was = record.profile.clone();
+            if self.has_objects().await? {
+                record.profile_is_chosen = true;
+                tracing::info!(profile = was, "the default profile stays: there are objects");
+            } else {
+                let current: Profile =
+                    was.parse().map_err(|error| MembersError::Refused(format!("{error}")))?;
+                record.profile = default_profile(&current, &self.racks().await?).to_string();
+                if record.profile == was {
+                    return Ok(());
+                }
+                tracing::info!(was, now = record.profile, "the default profile follows the sites");
+            }
             if self.put(&keys::cluster(), Some(&row), records::encode(&record)).await? {
                 return Ok(());
             }
         }
         Err(MembersError::Conflict)
+    }
+
+    /// Returns whether anything was stored under a default profile: an object, or a part of an upload.
+    async fn has_objects(&self) -> Result<bool, MetaError> {
+        for prefix in [keys::OBJECTS, keys::STRIPES] {
+            if !self.meta.scan(ScanRange::prefix(prefix), 1).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(crate) async fn put(&self, key: &Bytes, row: Option<&Row>, value: Bytes) -> Result<bool, MetaError> {
@@ -326,4 +371,12 @@ impl<'a> Members<'a> {
     pub(crate) fn transaction(&self) -> Transaction {
         Transaction::with_random_id(self.runtime)
     }
+}
+
+/// Makes a profile the default for good.
+fn choose(cluster: &mut Cluster, profile: &Profile) -> Result<(), MembersError> {
+    profile.check_default(cluster.formats()).map_err(|error| MembersError::Refused(error.to_string()))?;
+    cluster.profile = profile.to_string();
+    cluster.profile_is_chosen = true;
+    Ok(())
 }

@@ -56,7 +56,7 @@ impl Members<'_> {
         // The lease also expires on its own.
         let _ = self.meta.revoke_lease(lease).await;
         retired?;
-        self.follow_count().await
+        self.follow_sites().await
     }
 
     /// Returns what the metadata names on a site, as text; `None` if nothing.

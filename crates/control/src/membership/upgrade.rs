@@ -186,6 +186,37 @@ impl<'a> Gate<'a> {
         Ok(running)
     }
 
+    /// Returns a warning for each gateway and control process that does not run any more and was not stopped in good
+    /// order, and one if no control process leads.
+    ///
+    /// # Errors
+    /// When the metadata store fails.
+    pub async fn absent(&self) -> Result<Vec<String>, MetaError> {
+        let mut warnings = Vec::new();
+        for row in self.members.rows(keys::PROCESSES).await? {
+            let process: Process = row.record()?;
+            // A control process that no longer leads leaves its report as the leader.
+            if process.role != LEADER_ROLE && !self.members.meta.is_alive(LeaseId(process.lease)).await? {
+                warnings.push(format!(
+                    "{} {} does not run; start it again (if it is gone for good, the next process that starts forgets it)",
+                    process.role, process.name
+                ));
+            }
+        }
+        let leader = self.members.meta.get(&keys::leader()).await?;
+        let leader = leader.as_ref().map(Row::record::<Leader>).transpose()?;
+        let leads = match &leader {
+            Some(leader) => self.members.meta.is_alive(LeaseId(leader.lease)).await?,
+            None => false,
+        };
+        if !leads {
+            warnings.push(
+                "no control process leads: nothing is repaired, scrubbed or collected; start `striate control`".to_owned(),
+            );
+        }
+        Ok(warnings)
+    }
+
     /// Returns a leading control process that does not report.
     async fn silent_leader(&self, processes: &[Process]) -> Result<Option<Reader>, MetaError> {
         let Some(row) = self.members.meta.get(&keys::leader()).await? else { return Ok(None) };
@@ -285,6 +316,23 @@ impl ProcessReport {
         }
     }
 
+    /// Removes the row of a process that stops in good order.
+    ///
+    /// # Errors
+    /// When the metadata store fails; the row then stays, and the process is reported as one that does not run.
+    pub async fn withdraw(
+        runtime: &Runtime,
+        meta: &dyn MetaStore,
+        role: &str,
+        name: &str,
+    ) -> Result<(), MetaError> {
+        let members = Members::new(runtime, meta);
+        match meta.get(&keys::process(role, name)).await? {
+            Some(row) => members.take_down(&row).await,
+            None => Ok(()),
+        }
+    }
+
     async fn renew(&mut self, writer_lease: Option<LeaseId>) -> Result<(), MetaError> {
         if let Some(lease) = self.lease
             && !self.meta.keep_alive(lease).await?
@@ -366,6 +414,36 @@ mod tests {
         let view = gate.view(others().await).await.unwrap();
         assert!(view.is_finalized() && view.holding().is_empty());
         assert_eq!(gate.finalize(newer).await.unwrap(), Formats::NEWEST, "a second time changes nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn processes_that_died_and_a_missing_leader_are_named_and_those_that_stopped_are_not() {
+        let (runtime, meta) = engine();
+        old_cluster(&meta).await;
+        let gate = Gate::new(&runtime, meta.as_ref());
+        let absent = async || gate.absent().await.unwrap();
+        assert!(absent().await.iter().any(|warning| warning.starts_with("no control process leads")));
+        let (of_process, process) = runtime.process();
+        for (role, name) in [("gateway", "g1"), ("control", "c1"), (LEADER_ROLE, "c1")] {
+            of_process.spawn(report(&of_process, &meta, role, name).keep(|| None));
+        }
+        runtime.spawn(report(&runtime, &meta, "gateway", "g2").keep(|| None));
+        let lease = meta.grant_lease(Duration::from_secs(3_600)).await.unwrap().id;
+        put(&meta, keys::leader(), records::encode(&Leader { lease: lease.0, name: "c1".to_owned() })).await;
+        runtime.sleep(Duration::from_secs(60)).await;
+        assert_eq!(absent().await, Vec::<String>::new());
+        process.kill();
+        runtime.sleep(Duration::from_secs(60)).await;
+        let warnings = absent().await;
+        let [control, gateway] = warnings.as_slice() else { panic!("{warnings:?}") };
+        assert!(
+            control.starts_with("control c1 does not run") && gateway.starts_with("gateway g1"),
+            "{warnings:?}"
+        );
+        ProcessReport::withdraw(&runtime, meta.as_ref(), "gateway", "g1").await.unwrap();
+        assert_eq!(absent().await.len(), 1);
+        meta.revoke_lease(lease).await.unwrap();
+        assert!(absent().await.iter().any(|warning| warning.starts_with("no control process leads")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -114,7 +114,7 @@ fn blocks_of<'a>(
 ) -> Vec<MovementBlock> {
     let candidates_by_id: BTreeMap<StripeId, &MovementCandidate> =
         candidates.map(|candidate| (candidate.block, candidate)).collect();
-    let racks = stripes.rack_count();
+    let racks = stripes.rack_sizes();
     let block = |(&id, record): (&StripeId, &Stripe)| {
         let profile = stripes.profiles().parse(&record.profile).ok()?;
         let code = stripes.code(&profile).ok()?;
@@ -127,7 +127,7 @@ fn blocks_of<'a>(
             id,
             data_chunks: code.k(),
             need: (code.k() + extra_reads).min(code.n()),
-            rule: PlacementRule::new(&profile, &code, racks),
+            rule: PlacementRule::new(&profile, &code, racks.clone()),
             chunk_len: record.chunk_len,
             sites: record.locations.iter().map(|at| SiteId(at.site)).collect(),
             popularity: candidate.map_or(0.0, |candidate| candidate.popularity),

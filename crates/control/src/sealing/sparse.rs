@@ -113,7 +113,7 @@ pub async fn empty_wide(
     let Some(from) = stripes.find(from).await? else { return Ok(None) };
     let Some(members) = leaving(stripes, &from) else { return Ok(None) };
     let (takers, places) = takers(stripes, others).await?;
-    let rule = PlacementRule::new(&from.profile, &from.code, stripes.rack_sizes().len());
+    let rule = PlacementRule::new(&from.profile, &from.code, stripes.rack_sizes());
     let Some(planned) = plan_emptying(&rule, &members, &places) else { return Ok(None) };
     let transfer = |of: &PlannedTransfer| MemberTransfer {
         position: members[of.member].position,

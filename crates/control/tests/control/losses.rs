@@ -1,12 +1,14 @@
 //! Losing sites and chunks: acknowledged objects read back, heal makes them whole, and beyond the tolerance the error
 //! is clear and nothing is deleted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, content, go_on};
 use striate_client::ClientError;
-use striate_control::{heal, verify};
+use striate_control::{UnreadableObjects, heal, verify};
+use striate_core::SiteId;
 use striate_meta::records::Stripe;
 use striate_meta::{ScanRange, keys};
 
@@ -241,6 +243,33 @@ async fn heal_without_progress_ends_and_names_what_is_left_and_waits_a_little_fo
     let report = report.unwrap();
     assert!(report.is_whole() && report.progress.chunks == OBJECTS as u64, "{report:?}");
     assert!(verify(cluster.client.stripes(), go_on).await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_with_too_many_chunks_on_silent_sites_are_listed() {
+    let cluster = Cluster::start(8, "rs(4,2)").await;
+    fill(&cluster).await;
+    let stripes = cluster.client.stripes();
+    let all: BTreeSet<SiteId> = stripes.sites().iter().map(|view| view.site.id()).collect();
+    let mut holders = BTreeMap::new();
+    for row in stripes.meta().scan(ScanRange::prefix(keys::STRIPES), 1_000).await.unwrap() {
+        let stripe: Stripe = row.record().unwrap();
+        let sites: BTreeSet<SiteId> = stripe.locations.iter().map(|at| SiteId(at.site)).collect();
+        *holders.entry(sites).or_insert(0) += 1;
+    }
+    for silent in 0..=4 {
+        let answering: BTreeSet<SiteId> = all.iter().copied().skip(silent).collect();
+        let mut walk = UnreadableObjects::new(&answering);
+        let mut listed = 0;
+        while let Some(found) = walk.next(stripes).await.unwrap() {
+            listed += found.len();
+        }
+        // Each object is one stripe.
+        let lost = |sites: &&BTreeSet<SiteId>| sites.difference(&answering).count() > 2;
+        let expected: usize = holders.keys().filter(lost).map(|sites| holders[sites]).sum();
+        assert_eq!((listed, walk.report().objects), (expected, OBJECTS as u64), "{silent} sites are silent");
+        assert!((expected > 0) == (silent > 2) && expected < OBJECTS || silent == 4, "{silent}: {expected}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -158,3 +158,59 @@ async fn a_rack_that_is_drained_site_by_site_is_warned_of_until_all_of_it_drains
     assert!(drain(4).await.is_some());
     assert_eq!(drain(5).await, None);
 }
+
+/// A cluster of three racks of two with the default profile that they get, and one object.
+async fn three_racks_of_two(meta: &MemoryStore, members: &Members<'_>, has_object: bool) {
+    members.found(CLUSTER, None, "r").await.unwrap();
+    for (disk, rack) in [(1, "a"), (2, "b"), (3, "c"), (4, "a"), (5, "b"), (6, "c")] {
+        let site = SiteAnnouncement { rack: rack.to_owned(), ..announcement(disk) };
+        members.register(&site).await.unwrap();
+    }
+    assert_eq!(members.cluster(CLUSTER).await.unwrap().profile, "rs(4,2)");
+    if has_object {
+        let mut tx = Transaction::new(TxId(1));
+        tx.put(keys::object("b", "k"), records::encode(&records::Object::default()));
+        meta.commit(tx).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_profile_never_follows_sites_into_racks_that_lose_more() {
+    // The racks of the sites that join, and the default then, with and without objects.
+    let cases = [
+        (&["a"][..], "rs(4,2)", "rs(4,2)"),
+        (&["d"], "rs(5,2)", "rs(4,2)"),
+        (&["d"; 8], "rs(6,3)", "rs(4,2)"),
+        (&["a", "b", "c"], "rs(6,3)", "rs(4,2)"),
+    ];
+    for (racks, without_objects, with_objects) in cases {
+        for (has_object, expected) in [(false, without_objects), (true, with_objects)] {
+            let (runtime, meta) = engine();
+            let members = Members::new(&runtime, meta.as_ref());
+            three_racks_of_two(&meta, &members, has_object).await;
+            for (disk, rack) in (7..).zip(racks) {
+                let site = SiteAnnouncement { rack: (*rack).to_owned(), ..announcement(disk) };
+                members.register(&site).await.unwrap();
+            }
+            let cluster = members.cluster(CLUSTER).await.unwrap();
+            assert_eq!((&*cluster.profile, cluster.profile_is_chosen), (expected, has_object), "{racks:?}");
+            let survivable = members.racks().await.unwrap().survivable(&cluster.profile.parse().unwrap());
+            let survivable = survivable.expect("its chunks have places");
+            assert!(survivable.sites >= 2 && survivable.racks >= 1, "{racks:?}: {survivable:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_objects_only_an_operator_changes_the_default_profile() {
+    let (runtime, meta) = engine();
+    let members = Members::new(&runtime, meta.as_ref());
+    three_racks_of_two(&meta, &members, true).await;
+    members.set_draining(SiteId(1), true).await.unwrap();
+    assert_eq!(members.cluster(CLUSTER).await.unwrap().profile, "rs(4,2)");
+    members.set_default_profile(&"rs(3,2)".parse().unwrap()).await.unwrap();
+    members.set_draining(SiteId(1), false).await.unwrap();
+    assert_eq!(members.cluster(CLUSTER).await.unwrap().profile, "rs(3,2)");
+    let refused = members.set_default_profile(&"wide(128,27,4)".parse().unwrap()).await.unwrap_err();
+    assert!(refused.to_string().contains("cannot store objects as"), "{refused}");
+}

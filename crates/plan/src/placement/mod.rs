@@ -13,6 +13,7 @@ pub mod grouping;
 pub mod hot_copies;
 pub mod leaving;
 pub mod making_room;
+pub mod racks;
 pub mod rule;
 pub mod strays;
 

@@ -3,11 +3,11 @@
 //! §3.2), and the stripe in no more than z: a rack without its chunks then has room for all of a lost rack's.
 //!
 //! Writes, repair and movement all use this rule, and [`crate::check_placement`] judges their choices. It follows from
-//! a profile's spread and the number of racks:
+//! a profile's spread and the sizes of the racks:
 //!
 //! | spread | chunks in a rack | if racks are too few for that |
 //! |--|--|--|
-//! | tolerance | as many as the code can lose | *best effort*: as few as possible, and the loss of a rack may lose data |
+//! | tolerance | as many as the code can lose | *best effort*: as few as leave room for all, and the loss of a rack may lose data |
 //! | `racks(c)`, wide | c, or as many as the code can lose | *strict*: the write fails, a lost chunk stays debt |
 //! | `flat` | any number | racks are ignored |
 
@@ -18,6 +18,7 @@ use striate_codec::Code;
 use striate_core::{Layout, Profile, RackId, Spread};
 
 use crate::placement::leaving::LeavingRacks;
+use crate::placement::racks::RackSizes;
 use crate::wide::geometry::WideGeometry;
 
 /// The rule for the places of a stripe's chunks. Cheap to clone.
@@ -43,8 +44,8 @@ struct Affinity {
 }
 
 impl PlacementRule {
-    /// Creates the rule for stripes of `profile`, whose code is `code`, on this many racks.
-    pub fn new(profile: &Profile, code: &Code, racks: usize) -> Self {
+    /// Creates the rule for stripes of `profile`, whose code is `code`, on these racks.
+    pub fn new(profile: &Profile, code: &Code, racks: impl Into<RackSizes>) -> Self {
         let (chunks, tolerance) = (code.n(), code.tolerance());
         let rack_limit = match (profile.spread, profile.layout) {
             (Spread::Flat, _) => chunks,
@@ -52,7 +53,7 @@ impl PlacementRule {
             (Spread::Tolerance, Layout::Wide) => tolerance.max(1),
             // If racks are too few, a rack holds more chunks than the code can lose.
             (Spread::Tolerance, Layout::Split | Layout::Packed) => {
-                chunks.div_ceil(racks.max(1)).max(tolerance).max(1)
+                racks.into().smallest_limit(chunks).max(tolerance).max(1)
             }
         };
         let keeps_groups = match profile.spread {

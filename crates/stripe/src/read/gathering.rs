@@ -410,8 +410,9 @@ impl StripeRead {
         Some(outputs.into_iter().map(Buffer::freeze).collect())
     }
 
-    /// Returns the error of an unavailable piece: the missing chunks, and the reasons.
-    pub(super) fn unreadable(&self, shape: &PieceShape) -> StripeError {
+    /// Returns the error of an unavailable piece: the missing chunks, and the reasons. A chunk that was not requested,
+    /// because too few others are left, is missing only if its site does not answer (`answers`).
+    pub(super) fn unreadable(&self, shape: &PieceShape, answers: impl Fn(SiteId) -> bool) -> StripeError {
         let mut arrived = ChunkSet::EMPTY;
         let mut reasons = vec![None; self.stripe.code.n()];
         for request in self.covering(&shape.columns) {
@@ -423,12 +424,17 @@ impl StripeRead {
                 State::Awaited | State::Late => reasons[request.index] = Some("late".to_owned()),
             }
         }
+        for (index, (site, reason)) in self.sites.iter().zip(&reasons).enumerate() {
+            if *site != SiteId(0) && reason.is_none() && answers(*site) {
+                arrived.insert(index);
+            }
+        }
         let missing =
             (0..self.stripe.code.n()).filter(|index| !arrived.contains(*index)).map(|index| {
                 match (self.sites[index], &reasons[index]) {
                     (SiteId(0), _) => format!("chunk {index} was never written"),
                     (site, Some(reason)) => format!("chunk {index} on site {site}: {reason}"),
-                    (site, None) => format!("chunk {index} on site {site}: not answering or not known"),
+                    (site, None) => format!("chunk {index} on site {site}: it does not answer"),
                 }
             });
         StripeError::Unreadable {

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use striate_core::{ChunkRange, LoadReport, RackId, SiteId, Tier};
-use striate_plan::{Candidate, SiteCost};
+use striate_plan::{Candidate, RackSizes, SiteCost};
 use striate_runtime::{Instant, Processors, Runtime};
 use striate_site::{Priority, Site, SiteError};
 
@@ -331,13 +331,8 @@ impl Sites {
             .collect()
     }
 
-    /// Number of racks among all sites that keep durable chunks, whether they answer or not.
-    pub(crate) fn rack_count(&self) -> usize {
-        self.rack_sizes().len()
-    }
-
     /// Number of sites in each rack that has sites for durable chunks, whether they answer or not.
-    pub(crate) fn rack_sizes(&self) -> Vec<usize> {
+    pub(crate) fn rack_sizes(&self) -> RackSizes {
         let mut sizes: BTreeMap<RackId, usize> = BTreeMap::new();
         let table = self.table.read();
         let durable = table.values().filter(|entry| entry.tier == Tier::Disk);
@@ -389,6 +384,10 @@ async fn probe_until_well(runtime: Runtime, entry: Entry) {
         runtime.sleep(PROBE_INTERVAL).await;
         let status = runtime.timeout(PROBE_INTERVAL * 4, entry.site.status()).await;
         let Ok(Ok(status)) = status else { continue };
+        // A site may answer while its disk does not.
+        if status.store.silent.is_some() || status.store.vanished.is_some() {
+            continue;
+        }
         entry.health.no_reads.store(false, Ordering::Relaxed);
         if status.store.suspect.is_none() {
             // Cleared before the other flags: a failure recorded after them must start a new probe, or the site would

@@ -298,7 +298,7 @@ impl Writes {
     ) -> Result<Vec<SiteId>, StripeError> {
         let shared = &self.shared;
         let candidates = shared.sites.candidates();
-        let rule = PlacementRule::new(profile, code, shared.sites.rack_count());
+        let rule = PlacementRule::new(profile, code, shared.sites.rack_sizes());
         let mut rng = shared.rng.lock();
         let sites = match neighbours {
             Some(Neighbours { folder, group_len: group_len @ 2.. }) => {
@@ -321,7 +321,7 @@ impl Writes {
     ) -> Result<Vec<SiteId>, StripeError> {
         let candidates = self.shared.sites.candidates();
         let Some(waiting) = waiting.at(&candidates) else { return self.place(profile, code, None) };
-        let rule = PlacementRule::new(profile, code, self.shared.sites.rack_count());
+        let rule = PlacementRule::new(profile, code, self.shared.sites.rack_sizes());
         let wait = |candidate: &Candidate| waiting[&candidate.site];
         let sites = rule.draw_sites_evenly(&mut *self.shared.rng.lock(), &candidates, candidates.len(), wait);
         self.enough(code, sites)

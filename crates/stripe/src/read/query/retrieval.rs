@@ -124,7 +124,7 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
         let open: Vec<usize> = self.located.open_pieces().collect();
         for piece in open {
             let Piece { stripe, shape, .. } = &self.located.pieces[piece];
-            let error = self.located.stripes[*stripe].unreadable(shape);
+            let error = self.located.stripes[*stripe].unreadable(shape, self.reads.can_be_asked());
             self.located.pieces[piece].error = Some(error);
         }
         true

@@ -187,7 +187,8 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
             let stripe = &self.located.stripes[number];
             let shape = &self.located.pieces[piece].shape;
             if error.is_some() || !stripe.may_complete(shape) {
-                let error = error.clone().unwrap_or_else(|| stripe.unreadable(shape));
+                let error =
+                    error.clone().unwrap_or_else(|| stripe.unreadable(shape, self.reads.can_be_asked()));
                 self.located.pieces[piece].error = Some(error);
                 self.open -= 1;
             }
@@ -254,7 +255,11 @@ impl<HandOut: FnMut(usize, Vec<Bytes>, ServedFrom) + Send> Query<'_, HandOut> {
                 continue;
             }
             let is_out_of_reach = matches!(error, StripeError::NotInMemory) && !stripe.is_gone();
-            let error = if is_out_of_reach { stripe.unreadable(shape) } else { error.clone() };
+            let error = if is_out_of_reach {
+                stripe.unreadable(shape, self.reads.can_be_asked())
+            } else {
+                error.clone()
+            };
             self.located.pieces[piece].error = Some(error);
             self.open -= 1;
         }

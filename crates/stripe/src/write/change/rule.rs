@@ -30,7 +30,7 @@ impl StripeChange<'_> {
 
     /// Returns the placement rule of the stripe's chunks.
     pub fn rule(&self) -> PlacementRule {
-        let racks = self.writes.shared.sites.rack_count();
+        let racks = self.writes.shared.sites.rack_sizes();
         PlacementRule::new(&self.profile, &self.code, racks).leaving(&self.leaving)
     }
 
@@ -95,8 +95,8 @@ impl StripeChange<'_> {
     /// Whether the wide stripe of a chunk, if it is a member of one, admits it at a site.
     pub fn wide_admits(&self, index: usize, site: SiteId) -> bool {
         let rack_of = |site: SiteId| self.rack_of(site);
-        let count = self.writes.shared.sites.rack_count();
-        let racks = KnownRacks { rack_of: &rack_of, count, leaving: &self.leaving };
+        let sizes = self.writes.shared.sites.rack_sizes();
+        let racks = KnownRacks { rack_of: &rack_of, sizes, leaving: &self.leaving };
         self.rack_of(site).is_none() || self.links.admit(index, site, &racks)
     }
 }

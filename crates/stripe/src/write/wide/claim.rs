@@ -154,7 +154,7 @@ pub(super) fn check_places(
     code: &Code,
     record: &Stripe,
 ) -> Result<(), PlacementFault> {
-    let racks = writes.shared.sites.rack_count();
+    let racks = writes.shared.sites.rack_sizes();
     let rule = PlacementRule::new(profile, code, racks);
     let views = writes.shared.sites.views();
     let racks_by_site: HashMap<SiteId, RackId> =

@@ -344,7 +344,7 @@ pub(crate) fn admits_member(
 ) -> bool {
     let sites = &writes.shared.sites;
     let rack_of = |site: SiteId| -> Option<RackId> { sites.get(site).map(|site| site.rack()) };
-    let racks = KnownRacks { rack_of: &rack_of, count: sites.rack_count(), leaving };
+    let racks = KnownRacks { rack_of: &rack_of, sizes: sites.rack_sizes(), leaving };
     admits(wide, position, site, &racks) && sites_of(&wide.record).all(|site| rack_of(SiteId(site)).is_some())
 }
 

@@ -9,7 +9,7 @@ use std::collections::btree_map::Entry;
 use striate_core::{RackId, SiteId, StripeId};
 use striate_meta::records::{Location, Stripe};
 use striate_meta::{Transaction, keys};
-use striate_plan::{LeavingRacks, PlacementRule};
+use striate_plan::{LeavingRacks, PlacementRule, RackSizes};
 
 use crate::error::StripeError;
 use crate::table::{OpenedStripe, StripeTable, inconsistent, wide_of};
@@ -27,8 +27,8 @@ pub(in crate::write) struct Links {
 /// The racks as a process knows them.
 pub(in crate::write) struct KnownRacks<'a> {
     pub(in crate::write) rack_of: &'a dyn Fn(SiteId) -> Option<RackId>,
-    /// Number of racks.
-    pub(in crate::write) count: usize,
+    /// Number of sites in each rack.
+    pub(in crate::write) sizes: RackSizes,
     /// Racks that chunks may leave.
     pub(in crate::write) leaving: &'a LeavingRacks,
 }
@@ -161,7 +161,7 @@ pub(super) fn admits(wide: &OpenedStripe, position: usize, site: SiteId, racks: 
         .filter(|&(_, site)| site != 0)
         .filter_map(|(at, site)| Some((at, (racks.rack_of)(SiteId(site))?)))
         .collect();
-    let rule = PlacementRule::new(&wide.profile, &wide.code, racks.count).leaving(racks.leaving);
+    let rule = PlacementRule::new(&wide.profile, &wide.code, racks.sizes.clone()).leaving(racks.leaving);
     rule.admits(position, &rack, places.iter().map(|(at, rack)| (*at, rack)))
 }
 
@@ -211,7 +211,7 @@ mod tests {
     fn a_parity_on_its_way_counts_for_its_group() {
         let sites = [21, 15, 6, 17, 23, 8, 0, 0, 0];
         let may_go = |wide: &OpenedStripe, site: u32| {
-            let racks = KnownRacks { rack_of: &rack_of, count: 6, leaving: &LeavingRacks::default() };
+            let racks = KnownRacks { rack_of: &rack_of, sizes: 6.into(), leaving: &LeavingRacks::default() };
             admits(wide, 2, SiteId(site), &racks)
         };
         let no_parity_yet = wide(sites, &[]);
