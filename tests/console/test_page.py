@@ -62,7 +62,7 @@ def test_the_page_shows_the_store_and_names_to_who_signs_in(server, page):
     client.close()
 
     page.goto(server.console)
-    page.wait_for_selector("#state:has-text('all is well')")
+    page.wait_for_selector("#state:has-text('nothing is wrong')")
     assert page.locator("#sites tr").count() == 6
     page.wait_for_selector("#work >> text=levelling and drains")
     page.wait_for_selector("#balance:visible", timeout=60_000)

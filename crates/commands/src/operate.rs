@@ -4,6 +4,7 @@
 mod cache;
 mod explain;
 mod keys;
+pub mod losses;
 mod metadata;
 mod pack;
 pub mod report;
@@ -18,21 +19,23 @@ use futures::future::LocalBoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use striate_client::SettingChange;
+use striate_control::UnreadableReport;
 use striate_core::{CodeSpec, Profile, Tier};
 use striate_plan::cache::splits::MOST_DATA_SPLITS;
 use striate_runtime::Runtime;
 
 use crate::admin::client::AdminClient;
 use crate::admin::messages::{
-    BucketInfo, DiskOutcome, DiskPath, DrainDisk, DrainProgress, Explain, Explanation, NewBucket, NewOrigin,
-    ReplaceOutcome, SetBucket, Status,
+    BucketInfo, ChooseProfile, DiskOutcome, DiskPath, DrainDisk, DrainProgress, Explain, Explanation,
+    NewBucket, NewOrigin, ProfileState, ReplaceOutcome, SetBucket, Status,
 };
 use crate::args::{
     AdminArgs, BucketCommand, BucketPacking, ColdArgs, DiskCommand, ExplainArgs, HealArgs, MetaCommand,
-    OriginArgs, PackCommand, ServerCommand, StatusArgs, VerifyArgs,
+    OriginArgs, PackCommand, ProfileArgs, ServerCommand, StatusArgs, VerifyArgs,
 };
 use crate::failure::{Failure, Outcome};
 use crate::interruption::Interruption;
+use crate::output::printable;
 use crate::transfer::progress::{bytes_bar, spinner};
 
 /// Refresh interval of `striate status --watch`.
@@ -79,6 +82,10 @@ async fn watch_status(runtime: Runtime, args: &StatusArgs) -> Outcome {
 /// If no server answers or the verification fails; status 1 if damage was found.
 pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
     let server = AdminClient::find(runtime, &args.admin)?;
+    if args.unreadable {
+        return list_unreadable(&server, args.json).await;
+    }
+    name_troubled_sites(&server, args.quiet || args.json).await?;
     let bar = spinner(args.quiet);
     let path = if args.remove_orphans { "/v1/verify/remove-orphans" } else { "/v1/verify" };
     let answer = server
@@ -108,6 +115,51 @@ pub async fn verify(runtime: Runtime, args: VerifyArgs) -> Outcome {
     if answer["clean"] == true { Ok(()) } else { Err(Failure::attention()) }
 }
 
+/// Names the sites that do not answer as they should, before an operation that may wait for them.
+async fn name_troubled_sites(server: &AdminClient, is_quiet: bool) -> Outcome {
+    if !is_quiet {
+        let status: Status = server.get("/v1/status").await?;
+        for site in status.sites.iter().filter(|site| !matches!(&*site.state, "ok" | "draining")) {
+            let reason = site.reason.as_deref().unwrap_or("not known why");
+            eprintln!("! site {} on {} is {}: {reason}", site.site, site.address, site.state);
+        }
+    }
+    Ok(())
+}
+
+/// Runs `striate verify --unreadable`.
+async fn list_unreadable(server: &AdminClient, as_json: bool) -> Outcome {
+    let mut last = None;
+    server
+        .get_lines("/v1/unreadable", |line| {
+            match serde_json::from_str::<(String, String)>(line) {
+                Ok(_) if as_json => println!("{line}"),
+                Ok((bucket, key)) => {
+                    println!("s3://{}/{}", printable(&bucket), printable(&key))
+                }
+                Err(_) => last = serde_json::from_str::<UnreadableReport>(line).ok(),
+            }
+            Ok(())
+        })
+        .await?;
+    let found = last.ok_or_else(|| Failure::failed("the list is cut short; the server's log says why"))?;
+    match as_json {
+        true => println!("{}", serde_json::json!(found)),
+        false => println!("{} of {} objects cannot be read now", found.unreadable, found.objects),
+    }
+    if found.unreadable == 0 { Ok(()) } else { Err(Failure::attention()) }
+}
+
+/// Runs `striate admin profile`.
+async fn profile(runtime: Runtime, args: ProfileArgs) -> Outcome {
+    let server = AdminClient::find(runtime, &args.admin)?;
+    let state: ProfileState = match args.profile {
+        Some(profile) => server.post("/v1/profile", &ChooseProfile { profile }).await?,
+        None => server.get("/v1/profile").await?,
+    };
+    show(&state, args.json, losses::profile)
+}
+
 /// Runs `striate explain`.
 ///
 /// # Errors
@@ -126,6 +178,7 @@ pub async fn explain(runtime: Runtime, args: ExplainArgs) -> Outcome {
 /// If no server answers or the heal fails; status 1 if something is left.
 pub async fn heal(runtime: Runtime, args: HealArgs) -> Outcome {
     let server = AdminClient::find(runtime.clone(), &args.admin)?;
+    name_troubled_sites(&server, args.quiet || args.json).await?;
     let bar = bytes_bar(0, args.quiet);
     let style = "{msg} {wide_bar} {pos}/{len} stripes {eta}";
     bar.set_style(indicatif::ProgressStyle::with_template(style).map_err(Failure::failed)?);
@@ -387,6 +440,7 @@ pub fn administer(runtime: Runtime, command: ServerCommand) -> LocalBoxFuture<'s
                 metadata::import(AdminClient::find(runtime, &admin)?, &file).await
             }
             ServerCommand::Upgrade(command) => upgrade::run(runtime, command).await,
+            ServerCommand::Profile(args) => profile(runtime, args).await,
         }
     })
 }

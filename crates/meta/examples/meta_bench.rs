@@ -149,7 +149,7 @@ impl Bench {
             EmbeddedStore::open(&self.runtime, self.options(), layout, &present).await.expect("it opens");
         println!("start with {ROWS} rows after a clean end: {:?}", self.runtime.now() - start);
         for mirror in store.mirrors().await.expect("a status") {
-            println!("mirror {}: {} MiB", mirror.path, mirror.file_bytes >> 20);
+            println!("mirror {}: {} MiB", mirror.path, mirror.file_bytes.unwrap_or(0) >> 20);
         }
         store.close().await;
     }

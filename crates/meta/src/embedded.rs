@@ -53,6 +53,9 @@ pub use volume::{Directory, DiskId, MetaDirectory, Storage, Volume};
 use crate::archive::{PageFuture, Pages};
 use crate::store::{Commit, Lease, LeaseId, MetaError, MetaStore, Row, ScanRange, Transaction, Watch};
 
+/// Timeout for a disk to return the length of a mirror's file.
+const MEASURE_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// The part of the cluster's configuration that the metadata depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -156,17 +159,33 @@ impl EmbeddedStore {
 
     /// Returns the mirrors, and those ejected in this run that have not been replaced.
     pub async fn mirrors(&self) -> Result<Vec<MirrorStatus>, MetaError> {
-        self.between_groups(|committer| {
+        let looked_up = self.between_groups(|committer| {
             committer.refresh_status();
-            let mut status = committer.shared.status.lock().clone();
-            for mirror in status.iter_mut().filter(|mirror| mirror.in_sync) {
-                let volume =
-                    committer.known_directory(mirror.disk_id).map(|known| known.directory.volume.clone());
-                mirror.file_bytes = volume.and_then(|volume| volume.file_len(MIRROR_FILE).ok()).unwrap_or(0);
-            }
-            status
-        })
-        .await
+            let status = committer.shared.status.lock().clone();
+            let volume = |mirror: MirrorStatus| {
+                let known = committer.known_directory(mirror.disk_id).filter(|_| mirror.in_sync);
+                let volume = known.map(|known| known.directory.volume.clone());
+                (mirror, volume)
+            };
+            status.into_iter().map(volume).collect::<Vec<_>>()
+        });
+        // Outside of the committer, which must not wait for a disk because somebody asks.
+        let measured = looked_up.await?.into_iter().map(|(mirror, volume)| self.measured(mirror, volume));
+        Ok(futures::future::join_all(measured).await)
+    }
+
+    /// Returns the mirrors as they were last known, without the lengths of their files. Waits for nothing.
+    pub fn last_known_mirrors(&self) -> Vec<MirrorStatus> {
+        let known = self.shared.status.lock().clone();
+        known.into_iter().map(|mirror| MirrorStatus { file_bytes: None, ..mirror }).collect()
+    }
+
+    /// Adds the length of its file to the status of a mirror.
+    async fn measured(&self, mirror: MirrorStatus, volume: Option<Arc<dyn Volume>>) -> MirrorStatus {
+        let Some(volume) = volume else { return mirror };
+        let measure = self.runtime.run_blocking(move || volume.file_len(MIRROR_FILE).unwrap_or(0));
+        let file_bytes = self.runtime.timeout(MEASURE_TIMEOUT, measure).await.ok();
+        MirrorStatus { file_bytes, ..mirror }
     }
 
     /// Subscribes to the ejection and addition of mirrors from now on.

@@ -10,15 +10,19 @@ mod explain;
 mod keys;
 mod metadata;
 mod packing;
+mod profile;
+mod unreadable;
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::Either;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
@@ -48,6 +52,8 @@ const WAITING_LINES: usize = 64;
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// Time for which an operation waits for one whose command was just interrupted, before it reports that one is running.
 const INTERRUPTED_ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Time for which a request waits for disks that hang.
+const PATIENCE: Duration = Duration::from_millis(1_700);
 /// Timeout for operations to finish the step in progress when the server stops.
 const FINISH_WITHIN: Duration = Duration::from_secs(30);
 /// Last line of an operation that ended because the server stops.
@@ -153,7 +159,10 @@ impl AdminService {
             async move { service.route(method, &path, request.into_body()).await }
         });
         let defect = |error| Err(Failure::failed(format!("the server met a defect, see its log: {error}")));
-        let answered = answering.await.unwrap_or_else(defect);
+        let answered = match futures::future::select(answering, pin!(self.disks_hang())).await {
+            Either::Left((answered, _)) => answered.unwrap_or_else(defect),
+            Either::Right((refusal, _)) => Err(refusal),
+        };
         self.record(&method, &path, answered.as_ref());
         answered.unwrap_or_else(|failure| {
             tracing::info!(%method, path, reason = %failure, "an admin request was refused");
@@ -177,9 +186,25 @@ impl AdminService {
         });
     }
 
+    /// Completes with a refusal when a request has waited for long while a disk hangs: the command need not wait for that.
+    async fn disks_hang(&self) -> Failure {
+        loop {
+            self.runtime().sleep(PATIENCE).await;
+            let silent = self.shared.cluster.silent_directories();
+            if !silent.is_empty() {
+                let list: Vec<_> = silent.iter().map(|path| path.display().to_string()).collect();
+                return Failure::failed(format!(
+                    "the disk of {} answers nothing, and this waits for it; what was begun goes on as soon as the disk \
+                     answers",
+                    list.join(", ")
+                ));
+            }
+        }
+    }
+
     async fn route(&self, method: Method, path: &str, body: Incoming) -> Result<Response<Body>, Failure> {
         let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
-        match (method, steps.as_slice()) {
+        match (method.clone(), steps.as_slice()) {
             (Method::GET, ["v1", "status"]) => {
                 Ok(ok(&self.shared.cluster.status(&self.shared.endpoint).await))
             }
@@ -190,7 +215,9 @@ impl AdminService {
                 self.shared.cluster.finalize_upgrade().await?;
                 Ok(ok(&self.shared.cluster.formats().await?))
             }
+            (Method::GET | Method::POST, ["v1", "profile"]) => self.profile(method, body).await,
             (Method::POST, ["v1", "heal"]) => Ok(self.clone().heal()),
+            (Method::GET, ["v1", "unreadable"]) => Ok(self.unreadable().await),
             (Method::POST, ["v1", "verify"]) => Ok(self.clone().verify(false)),
             (Method::POST, ["v1", "verify", "remove-orphans"]) => Ok(self.clone().verify(true)),
             (Method::POST, ["v1", "packing", "run"]) => Ok(self.clone().pack(read(body).await?)),

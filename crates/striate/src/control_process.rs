@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use crate::first_key;
+use crate::gateway_process::withdraw;
 use crate::identity::{identify, sealing_key};
 use crate::membership::service::{ControlLimits, ControlService};
 use crate::server::{listen, watch_hangups, watch_signals};
@@ -85,11 +86,12 @@ pub async fn serve(
         };
         move || lead(runtime.clone(), meta.clone(), trust.clone(), sealing.clone(), term.clone())
     }));
-    ControlService::new(runtime, meta, trust, access, limits(&args.handshakes)?)
+    ControlService::new(runtime.clone(), meta.clone(), trust, access, limits(&args.handshakes)?)
         .serve(listener, shutdown)
         .await;
     leading.abort();
     reporting.abort();
+    withdraw(&runtime, meta.as_ref(), "control", &own.name).await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! `striate gateway`: S3 in this process, metadata on a shared engine, chunks on sites in other processes.
 
+use std::time::Duration;
+
 use striate_commands::args::GatewayArgs;
 use striate_commands::credentials;
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::{ProcessReport, UpkeepOptions};
+use striate_meta::MetaStore;
 use striate_runtime::Runtime;
 use striate_trust::Role;
 
@@ -15,6 +18,8 @@ use crate::start::cluster::{Caching, Cluster, Settings};
 
 /// Connections that a gateway opens to sites, the metadata engine and other stores.
 const OWN_CONNECTIONS: usize = 1_024;
+/// Timeout for the metadata engine to forget a process that stops.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a gateway until SIGTERM or SIGINT.
 ///
@@ -56,7 +61,21 @@ pub async fn run(runtime: Runtime, args: GatewayArgs) -> Outcome {
         env!("CARGO_PKG_VERSION"),
     );
     let stripes = cluster.client().stripes().clone();
-    runtime.spawn(report.keep(move || Some(stripes.writer_lease())));
-    let paths = ServerPaths { directories: vec![identity], name: Some(trust.own_name().name) };
-    serve(runtime, cluster, listeners, &args.listen, paths, None).await
+    let reporting = runtime.spawn(report.keep(move || Some(stripes.writer_lease())));
+    let (name, meta) = (trust.own_name().name, cluster.meta().clone());
+    let paths = ServerPaths { directories: vec![identity], name: Some(name.clone()) };
+    let served = serve(runtime.clone(), cluster, listeners, &args.listen, paths, None).await;
+    reporting.abort();
+    withdraw(&runtime, meta.as_ref(), "gateway", &name).await;
+    served
+}
+
+/// Removes the report of a process that stops, so that nobody misses it. Without an engine it stays, and ends with its
+/// lease.
+pub(crate) async fn withdraw(runtime: &Runtime, meta: &dyn MetaStore, role: &str, name: &str) {
+    let withdrawn =
+        runtime.timeout(WITHDRAW_TIMEOUT, ProcessReport::withdraw(runtime, meta, role, name)).await;
+    if !matches!(withdrawn, Ok(Ok(()))) {
+        tracing::debug!(role, name, "the report of this process stays until its lease ends");
+    }
 }

@@ -17,6 +17,9 @@ use striate_runtime::Runtime;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Time for a service to close its connections after its end.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
 fn main() -> ExitCode {
     let cli = match command_line(std::env::args_os().collect()) {
         Ok(cli) => cli,
@@ -60,8 +63,9 @@ fn main() -> ExitCode {
             if let Some(spans) = spans {
                 spans.stop();
             }
-            // Do not let a pending read of the standard input delay the exit.
-            tokio.shutdown_background();
+            // Do not let a pending read of the standard input delay the exit, or a call that waits for a disk. A service
+            // closes its connections first: where the kernel keeps a thread that waits, it keeps open files with it.
+            tokio.shutdown_timeout(if is_service { CLOSE_TIMEOUT } else { Duration::ZERO });
             result
         }
         Err(error) => Err(Failure::failed(format!("the runtime cannot start: {error}"))),

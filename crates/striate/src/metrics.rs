@@ -364,6 +364,8 @@ mod tests {
                 ..CacheState::default()
             }),
             origins: Some(OriginState { bytes: 5, cached_writes: 6, ..OriginState::default() }),
+            losses: None,
+            notes: Vec::new(),
             warnings: Vec::new(),
             capacity: Default::default(),
         };

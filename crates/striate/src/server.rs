@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use striate_codec::Code;
 use striate_commands::admin::find::{RunRecord, STATE_FOLDER, run_directory};
 use striate_commands::args::{HostPort, ListenArgs, PeerArgs, ServerArgs};
@@ -51,13 +52,14 @@ pub struct Listeners {
     pub endpoint: String,
 }
 
+#[async_trait]
 impl Readiness for Cluster {
-    fn is_ready(&self) -> bool {
-        self.is_serving()
+    async fn is_ready(&self) -> bool {
+        self.health().await.refusal.is_none()
     }
 
-    fn is_cluster_healthy(&self) -> bool {
-        self.is_whole()
+    async fn is_cluster_healthy(&self) -> bool {
+        self.health().await.is_whole
     }
 }
 
@@ -348,6 +350,7 @@ pub async fn serve(
     let stop = Arc::new(Notify::new());
     let (draining, drain) = watch::channel(false);
     let (endpoint, process) = (listeners.endpoint.clone(), paths.name.clone().unwrap_or_default());
+    let stopping = drain.clone();
     let service = AdminService::new(cluster.clone(), endpoint, process, audit, stop.clone(), drain.clone());
     let run = publish(&cluster, paths, &service, &listeners.endpoint);
     warn_of_plain_http(args);
@@ -356,12 +359,17 @@ pub async fn serve(
     runtime.spawn(watch_hangups(stop.clone(), listeners.certificates.clone()));
     runtime.spawn(watch_signals(stop, draining));
     let shutdown = Box::pin(wait_for_drain(drain));
-    let served = striate_s3::serve(gateway, listeners.s3, listeners.certificates, shutdown).await;
+    let serving = striate_s3::serve(gateway, listeners.s3, listeners.certificates, shutdown);
+    // Operations of the admin socket are told to stop with the first signal, too.
+    let finishing = async {
+        wait_for_drain(stopping).await;
+        service.finish().await;
+    };
+    let (served, ()) = futures::future::join(serving, finishing).await;
     console_task.abort();
     if let Some((record, directory)) = run {
         record.withdraw(&directory);
     }
-    service.finish().await;
     cluster.close().await;
     tracing::info!("stopped");
     served.map_err(Failure::failed)

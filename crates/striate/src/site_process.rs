@@ -42,6 +42,8 @@ use crate::start::site::DiskSite;
 const OWN_CONNECTIONS: usize = 256;
 /// Interval between registrations of a site that has its number.
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
+/// Time for a disk to be closed in good order when the process stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between attempts of a site that has no number.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Site number in the roster of a directory that control has not numbered yet.
@@ -202,7 +204,11 @@ impl Process {
             () = self.keep_registered(&member, &site, &address, formats, &in_force) => {}
             () = self.keep_open(&member, &site, lock) => {}
         }
-        site.close().await;
+        if self.runtime.timeout(CLOSE_TIMEOUT, site.close()).await.is_err() {
+            tracing::error!("the disk does not answer; it is left as it is");
+            // Nobody must wait for what hangs, as whoever drops the last handle would.
+            std::mem::forget(site);
+        }
         drop(neighbours);
         Ok(())
     }

@@ -120,15 +120,23 @@ pub fn socket(args: &AdminArgs) -> Outcome<PathBuf> {
     }
 }
 
+/// Returns the socket of the server that has a directory. Its own record comes first, by the path as it is written: the
+/// directory may be on a disk that hangs, and whoever looks into it then waits for the disk.
 fn socket_of_directory(dir: &Path, running: &[(RunRecord, PathBuf)]) -> Outcome<PathBuf> {
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let owner_of = |path: &Path| {
+        let owner = running.iter().find(|(record, _)| record.directories.iter().any(|own| own == path));
+        owner.map(|(_, socket)| socket.clone())
+    };
+    if let Some(socket) = owner_of(&absolute) {
+        return Ok(socket);
+    }
     let own = dir.join(STATE_FOLDER).join(SOCKET_NAME);
     if is_alive(&own) {
         return Ok(own);
     }
-    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let absolute = fs::canonicalize(&absolute).unwrap_or(absolute);
-    let owner = running.iter().find(|(record, _)| record.directories.contains(&absolute));
-    owner.map(|(_, socket)| socket.clone()).ok_or_else(|| {
+    let canonical = fs::canonicalize(&absolute).unwrap_or(absolute);
+    owner_of(&canonical).ok_or_else(|| {
         Failure::failed(format!(
             "no running server answers in {}; is it one of a running server's directories, and are you its user?",
             dir.display()

@@ -5,6 +5,7 @@
 //! | `GET /v1/status` | [`Status`] |
 //! | `GET /v1/buckets`, `POST /v1/buckets`, `GET`, `POST` ([`SetBucket`]) or `DELETE /v1/buckets/NAME` | [`BucketInfo`] |
 //! | `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/NAME/rotate`, `POST /v1/keys/NAME/revoke` | [`KeySummary`], [`NewKey`] |
+//! | `GET /v1/profile`, `POST /v1/profile` ([`ChooseProfile`]) | [`ProfileState`] |
 //! | `POST /v1/disks/replace` ([`DiskPath`]) | [`ReplaceOutcome`] |
 //! | `POST /v1/disks/add`, `/v1/disks/resume`, `/v1/disks/remove` ([`DiskPath`]) | [`DiskOutcome`] |
 //! | `POST /v1/disks/drain` ([`DrainDisk`]) | lines of [`Line`], the report a [`DiskOutcome`] |
@@ -13,11 +14,13 @@
 //! | `GET /v1/packing`, `GET /v1/packing/NAME` | [`PackingStatus`] |
 //! | `POST /v1/packing/run` ([`PackNow`]), `POST /v1/packing/undo/NAME` | lines of [`Line`] |
 //! | `POST /v1/heal`, `POST /v1/verify`, `POST /v1/verify/remove-orphans` | lines of [`Line`] |
+//! | `GET /v1/unreadable` | lines of JSON: bucket and key of each object, then a report |
 //! | `GET /v1/meta`, `POST /v1/meta` | rows as JSON lines, see `striate::admin` |
 //!
 //! A reply with a status other than 200 carries [`Refusal`].
 
 mod cache;
+mod losses;
 mod packing;
 
 use std::fmt;
@@ -28,6 +31,7 @@ use striate_client::{ColdChange, ReadExplanation, SettingChange};
 use striate_core::{ClusterId, Formats, LoadReport, Packing, Profile, StorageClass};
 
 pub use self::cache::{CacheState, FailingOriginState, MemorySiteState, OriginState, ServedState};
+pub use self::losses::{LossState, ProfileLosses};
 pub use self::packing::{
     CopiesState, PackFigures, PackNow, PackedBucket, PackingState, PackingStatus, SealedState, SealedTotals,
 };
@@ -58,6 +62,9 @@ pub struct Status {
     /// Placement of the default profile's chunks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementState>,
+    /// What may still be lost; `None` if that is not known now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub losses: Option<LossState>,
     /// Sites, without retired ones.
     pub sites: Vec<SiteState>,
     /// Metadata mirrors.
@@ -91,8 +98,11 @@ pub struct Status {
     /// Formats in force, and the processes that block newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formats: Option<FormatsState>,
-    /// Warnings for the operator, as text; empty if all is well.
+    /// Warnings for the operator, as text; empty if nothing is wrong.
     pub warnings: Vec<String>,
+    /// What an operator may want to know although nothing is wrong. All is well if this is empty too.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Capacity of all sites; file systems that several share are counted once.
     pub capacity: Capacity,
 }
@@ -106,6 +116,20 @@ pub struct PlacementState {
     pub chunks_in_a_rack: usize,
     /// Whether data stored under this rule survives the loss of a rack.
     pub tolerates_rack_loss: bool,
+}
+
+/// The default profile and others, with what they survive and cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProfileState {
+    /// The default profile first, then others that the sites have places for.
+    pub choices: Vec<ProfileLosses>,
+}
+
+/// A default profile to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChooseProfile {
+    /// The profile.
+    pub profile: Profile,
 }
 
 /// The formats in force, and the processes that block newer ones.
@@ -310,7 +334,7 @@ pub struct SiteState {
     pub rack: String,
     /// Directory or address of the site.
     pub address: String,
-    /// `ok`, `draining`, `suspect`, `missing`.
+    /// `ok`, `draining`, `suspect`, `hanging`, `missing`.
     pub state: String,
     /// Reason why it is not `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

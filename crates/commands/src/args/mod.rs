@@ -21,7 +21,8 @@ pub use objects::{
 };
 pub use operate::{
     AccessArgs, AdminArgs, AdminCommand, CertificateArgs, ControlTarget, DiskCommand, ExplainArgs, HealArgs,
-    InitArgs, KeysCommand, MetaCommand, ServerCommand, SiteCommand, StatusArgs, UpgradeCommand, VerifyArgs,
+    InitArgs, KeysCommand, MetaCommand, ProfileArgs, ServerCommand, SiteCommand, StatusArgs, UpgradeCommand,
+    VerifyArgs,
 };
 pub use pack::PackCommand;
 pub use peers::{HandshakeArgs, PeerArgs};

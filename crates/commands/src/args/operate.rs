@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use striate_core::Profile;
 use striate_plan::ReadPolicy;
 use striate_trust::Role;
 
@@ -42,12 +43,18 @@ pub struct StatusArgs {
 
 /// `striate verify`.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal")]
+#[command(
+    after_long_help = "Examples:\n  striate verify\n  striate verify || striate heal\n  striate verify --unreadable"
+)]
 pub struct VerifyArgs {
     /// Remove chunks that nothing names, left by writes and repairs that died at the wrong moment. After metadata was restored
     /// from an export, this loses for good what was written since the export.
     #[arg(long)]
     pub remove_orphans: bool,
+    /// Read no chunks, and list the objects that cannot be read now because too many of their chunks are on sites that do not
+    /// answer.
+    #[arg(long, conflicts_with = "remove_orphans")]
+    pub unreadable: bool,
     /// Show no progress.
     #[arg(long, short)]
     pub quiet: bool,
@@ -246,6 +253,28 @@ pub enum ServerCommand {
     /// Show which formats are in force, and put newer ones in force after an upgrade.
     #[command(subcommand)]
     Upgrade(UpgradeCommand),
+    /// Show the default profile and what others would survive here, or choose one.
+    #[command(
+        long_about = "Show the default profile and what others would survive here, or choose one.\n\n\
+            The default profile is that of objects in buckets without a profile of their own. It follows the sites and their \
+            racks until the first object is stored; from then on only this command changes it (and `striate control \
+            --profile`). Objects that are stored already keep theirs.",
+        after_long_help = "Examples:\n  striate admin profile\n  striate admin profile 'rs(6,3)'"
+    )]
+    Profile(ProfileArgs),
+}
+
+/// `striate admin profile`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileArgs {
+    /// The profile to choose, such as rs(6,3). Without one, the command changes nothing.
+    pub profile: Option<Profile>,
+    /// Write JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Which server.
+    #[command(flatten)]
+    pub admin: AdminArgs,
 }
 
 /// `striate admin upgrade …`.

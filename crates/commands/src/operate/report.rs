@@ -65,6 +65,9 @@ pub fn status(status: &Status) -> String {
     if let Some(placement) = &status.placement {
         writeln!(text, "racks {}", placement_line(placement)).expect("writing to a string");
     }
+    if let Some(losses) = &status.losses {
+        text.push_str(&super::losses::lines(losses, &status.sites));
+    }
     if let Some(formats) = &status.formats {
         writeln!(text, "formats {}", super::upgrade::summary(formats)).expect("writing to a string");
     }
@@ -79,11 +82,11 @@ pub fn status(status: &Status) -> String {
     if !status.mirrors.is_empty() {
         writeln!(text, "{}", mirrors(status)).expect("writing to a string");
     }
-    match status.warnings.as_slice() {
-        [] => text.push_str("all is well\n"),
-        warnings => warnings.iter().for_each(|warning| {
-            writeln!(text, "! {warning}").expect("writing to a string");
-        }),
+    if status.warnings.is_empty() && status.notes.is_empty() {
+        text.push_str("all is well\n");
+    }
+    for (mark, lines) in [("!", &status.warnings), ("-", &status.notes)] {
+        lines.iter().for_each(|line| writeln!(text, "{mark} {line}").expect("writing to a string"));
     }
     text
 }
@@ -102,14 +105,10 @@ fn mirrors(status: &Status) -> String {
     table(&rows)
 }
 
-/// Formats the placement: `6, each with at most 2 chunks of a stripe: any of them may be lost`.
+/// Formats the placement: `6, each with at most 2 chunks of a stripe`.
 fn placement_line(placement: &PlacementState) -> String {
-    let verdict = match placement.tolerates_rack_loss {
-        true => "any of them may be lost",
-        false => "losing one may lose data",
-    };
     format!(
-        "{}, each with at most {} of a stripe: {verdict}",
+        "{}, each with at most {} of a stripe",
         placement.racks,
         counted(placement.chunks_in_a_rack as u64, "chunk")
     )

@@ -285,7 +285,7 @@ impl Committer {
             path,
             in_sync,
             primary,
-            file_bytes: 0,
+            file_bytes: Some(0),
             last_error: Some(reason),
         });
     }
@@ -308,7 +308,7 @@ impl Committer {
                 path,
                 in_sync: true,
                 primary,
-                file_bytes: 0,
+                file_bytes: Some(0),
                 last_error: None,
             });
         }

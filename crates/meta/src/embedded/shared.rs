@@ -22,8 +22,8 @@ pub struct MirrorStatus {
     pub in_sync: bool,
     /// Whether it serves the reads.
     pub primary: bool,
-    /// Length of the database file in bytes; 0 if ejected. The file may have holes.
-    pub file_bytes: u64,
+    /// Length of the database file in bytes; 0 if ejected, `None` if the disk does not answer. The file may have holes.
+    pub file_bytes: Option<u64>,
     /// Reason for the ejection.
     pub last_error: Option<String>,
 }

@@ -99,7 +99,7 @@ async fn any_r_directories_may_be_wiped_under_the_running_engine_and_after_mirro
     }
     let status = store.mirrors().await.unwrap();
     assert_eq!(
-        status.iter().filter(|mirror| mirror.in_sync && mirror.file_bytes > 0).count(),
+        status.iter().filter(|mirror| mirror.in_sync && mirror.file_bytes > Some(0)).count(),
         3,
         "{status:?}"
     );

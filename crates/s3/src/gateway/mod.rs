@@ -14,6 +14,7 @@ mod prepare;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -42,14 +43,15 @@ use answer::Asked;
 pub(crate) use answer::UnquotedEtag;
 use prepare::PreparedRequest;
 
-/// Reports for the health paths whether the store can serve. Called on the event loop, so it must not block.
+/// Reports for the health paths whether the store can serve.
+#[async_trait]
 pub trait Readiness: Send + Sync {
-    /// Returns whether reads and writes are expected to work.
-    fn is_ready(&self) -> bool;
+    /// Returns whether reads and writes are expected to work, as of the last two seconds. Takes no longer itself.
+    async fn is_ready(&self) -> bool;
 
-    /// Returns whether, in addition, one further loss would not stop writes; `false` calls for an operator.
-    fn is_cluster_healthy(&self) -> bool {
-        self.is_ready()
+    /// Returns whether, in addition, every member is there; `false` calls for an operator.
+    async fn is_cluster_healthy(&self) -> bool {
+        self.is_ready().await
     }
 }
 
@@ -211,8 +213,8 @@ impl Gateway {
             let readiness = &self.shared.hooks.readiness;
             let healthy = match path {
                 "live" => true,
-                "ready" => readiness.is_ready(),
-                "cluster" | "cluster/read" => readiness.is_cluster_healthy(),
+                "ready" => readiness.is_ready().await,
+                "cluster" | "cluster/read" => readiness.is_cluster_healthy().await,
                 _ => return None,
             };
             let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -327,8 +329,9 @@ impl Default for Hooks {
     }
 }
 
+#[async_trait]
 impl Readiness for NullSink {
-    fn is_ready(&self) -> bool {
+    async fn is_ready(&self) -> bool {
         true
     }
 }

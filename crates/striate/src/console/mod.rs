@@ -162,11 +162,10 @@ impl Console {
         match request.uri().path() {
             "/" | "/index.html" if is_read => with_type(StatusCode::OK, "text/html; charset=utf-8", PAGE),
             "/health/live" | "/minio/health/live" if is_read => plain(StatusCode::OK, ""),
-            "/health/ready" | "/minio/health/ready" if is_read => {
-                self.health(self.shared.cluster.is_serving())
-            }
-            "/health/cluster" | "/minio/health/cluster" if is_read => {
-                self.health(self.shared.cluster.is_serving())
+            "/health/ready" | "/minio/health/ready" | "/health/cluster" | "/minio/health/cluster"
+                if is_read =>
+            {
+                self.health().await
             }
             "/api/sign-in" if request.method() == Method::POST => {
                 let work = self.begin_work(guest).await;
@@ -225,10 +224,13 @@ impl Console {
         with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
     }
 
-    fn health(&self, is_well: bool) -> Response<Full<Bytes>> {
-        match is_well {
-            true => plain(StatusCode::OK, ""),
-            false => plain(StatusCode::SERVICE_UNAVAILABLE, "too few disks take writes\n"),
+    async fn health(&self) -> Response<Full<Bytes>> {
+        match self.shared.cluster.health().await.refusal {
+            None => plain(StatusCode::OK, ""),
+            Some(reason) => {
+                let kind = "text/plain; charset=utf-8";
+                with_type(StatusCode::SERVICE_UNAVAILABLE, kind, reason.to_string() + "\n")
+            }
         }
     }
 

@@ -6,8 +6,11 @@
 //! other roster, then metadata, then the client's set of sites.
 
 mod background;
+mod default_profile;
 mod fullness;
+mod health;
 mod leaving;
+mod losses;
 mod members;
 mod memory;
 mod neighbours;
@@ -23,6 +26,7 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use striate_cache::{Cache, Keeper};
@@ -42,12 +46,17 @@ use super::plan::MissingMember;
 use super::roster::{Member, Roster};
 use super::sealing::SealingBytes;
 use super::site::{DiskSite, rack_of};
+use health::LOOK_TIMEOUT;
 use shared::FollowedSites;
 
+pub use health::{Health, Refused};
 pub use leaving::LeavingDisk;
 pub use open::OpenedCluster;
 pub(super) use open::layout;
 pub use settings::{Caching, Settings};
+
+/// Time for each of the steps in which a store is closed, of which one waits for its disks.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A running store. Cheap to clone.
 #[derive(Clone)]
@@ -62,6 +71,8 @@ struct Inner {
     state: Mutex<State>,
     /// Held while members change, so that only one change runs at a time.
     changing: tokio::sync::Mutex<()>,
+    /// The last look at the store for a health check, and when it ended.
+    health: tokio::sync::Mutex<Option<(Instant, Health)>>,
     /// Held while mirrors are restored: the engine adds one at a time.
     restoring: tokio::sync::Mutex<()>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -116,6 +127,16 @@ impl LiveMember {
         self.site.status().suspect
     }
 
+    /// Returns whether its directory is still the one that was opened, as was seen last. Waits for no disk.
+    fn is_there(&self) -> bool {
+        self.site.status().vanished.is_none()
+    }
+
+    /// Returns whether its directory is there and its disk answers, as was seen last.
+    fn answers(&self) -> bool {
+        self.is_there() && self.site.status().silent.is_none()
+    }
+
     /// Returns the state of its chunk store.
     fn store_status(&self) -> StoreStatus {
         self.site.status()
@@ -130,6 +151,7 @@ impl Cluster {
             services,
             state: Mutex::new(state),
             changing: tokio::sync::Mutex::new(()),
+            health: tokio::sync::Mutex::default(),
             restoring: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             found_at_start: Mutex::default(),
@@ -224,8 +246,22 @@ impl Cluster {
     /// Returns the directories of the members that are present.
     pub fn directories(&self) -> Vec<PathBuf> {
         let state = self.inner.state.lock();
-        let present = state.live.values().filter(|live| members::still_there(&live.member));
+        let present = state.live.values().filter(|live| live.is_there());
         present.map(|live| live.member.path.clone()).collect()
+    }
+
+    /// Looks at the directories of this process, so that what is known of each is new. Does not wait for a disk that hangs.
+    pub async fn look_at_directories(&self) {
+        let sites: Vec<_> = self.inner.state.lock().live.values().map(|live| live.site.clone()).collect();
+        let looks = sites.iter().map(|site| self.inner.runtime.timeout(LOOK_TIMEOUT, site.look()));
+        futures::future::join_all(looks).await;
+    }
+
+    /// Returns the directories whose disks answer nothing, as was seen last.
+    pub fn silent_directories(&self) -> Vec<PathBuf> {
+        let state = self.inner.state.lock();
+        let silent = state.live.values().filter(|live| live.store_status().silent.is_some());
+        silent.map(|live| live.member.path.clone()).collect()
     }
 
     /// Reads every row of the embedded engine's mirrors. Returns the number of rows, or 0 if the metadata is on a
@@ -253,17 +289,46 @@ impl Cluster {
     }
 
     /// Stops background work, waits for a change of members to end, then closes sites and metadata so that the next
-    /// start need not recover them.
+    /// start need not recover them. What hangs is given up after [`CLOSE_TIMEOUT`]: everything acknowledged is on the
+    /// disks, and the next start recovers it from there.
     pub async fn close(&self) {
-        let _no_change = self.inner.changing.lock().await;
+        let runtime = &self.inner.runtime;
+        // A change of members that hangs has its own steps, each of which may be the last.
+        let _no_change = runtime.timeout(CLOSE_TIMEOUT, self.inner.changing.lock()).await;
         let tasks: Vec<_> = self.inner.tasks.lock().drain(..).collect();
         tasks.iter().for_each(JoinHandle::abort);
-        let sites: Vec<_> = self.inner.state.lock().live.values().map(|live| live.site.clone()).collect();
-        for site in sites {
-            site.close().await;
+        let sites: Vec<_> = {
+            let state = self.inner.state.lock();
+            state.live.values().map(|live| (live.member.clone(), live.site.clone())).collect()
+        };
+        let closes = sites.iter().map(|(member, site)| async move {
+            match runtime.timeout(CLOSE_TIMEOUT, site.close()).await {
+                Ok(()) => Some(member.site),
+                Err(_) => {
+                    let directory = member.path.display();
+                    tracing::error!(%directory, "the disk does not answer; it is left as it is");
+                    None
+                }
+            }
+        });
+        let mut closed: Vec<SiteId> = futures::future::join_all(closes).await.into_iter().flatten().collect();
+        if let Some(embedded) = &self.inner.services.embedded
+            && runtime.timeout(CLOSE_TIMEOUT, embedded.close()).await.is_err()
+        {
+            tracing::error!("the metadata is not closed in good order: a disk with a mirror does not answer");
+            closed.clear();
         }
-        if let Some(embedded) = &self.inner.services.embedded {
-            embedded.close().await;
+        self.release(&closed);
+    }
+
+    /// Releases the directories that were closed, so that another server can use them at once. If some hang, this process
+    /// cannot end before their disks answer: the kernel keeps its threads.
+    fn release(&self, closed: &[SiteId]) {
+        let mut state = self.inner.state.lock();
+        closed.iter().for_each(|site| drop(state.live.remove(site)));
+        if !state.live.is_empty() {
+            // Nobody must wait for what hangs, as whoever drops the last handle would.
+            std::mem::forget(self.clone());
         }
     }
 }

@@ -84,6 +84,11 @@ impl DiskSite {
         self.store.status()
     }
 
+    /// Looks at the disk now; see [`ReopenableStore::look`].
+    pub async fn look(&self) {
+        self.store.look().await;
+    }
+
     /// Returns why the site takes no writes until it is opened anew; `None` if it takes them, or will once its disk
     /// answers.
     pub fn failure(&self) -> Option<String> {

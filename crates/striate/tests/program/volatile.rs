@@ -20,7 +20,8 @@ async fn ls_and_status_say_which_buckets_are_volatile() {
 #[tokio::test]
 async fn status_warns_of_volatile_buckets_without_memory_sites() {
     let server = Server::start(3, &[]).await;
-    assert!(server.ask(&["status"]).await.contains("all is well"));
+    // It exits with 1 if it warns of anything.
+    server.ask(&["status"]).await;
     let made = server.ask(&["bucket", "create", "--volatile", "sessions"]).await;
     assert!(made.contains("there are no memory sites yet"), "{made}");
     let status = server.run(&["status"]).await;

@@ -11,7 +11,6 @@ use striate_meta::records::Bucket;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Cluster;
-use super::members::still_there;
 
 /// Poll interval of the directories.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -124,8 +123,7 @@ impl Cluster {
         let mut lost = std::collections::BTreeSet::new();
         loop {
             self.inner.runtime.sleep(WATCH_EVERY).await;
-            let cluster = self.clone();
-            let now = self.inner.runtime.run_blocking(move || cluster.directories_in_trouble()).await;
+            let now = self.directories_in_trouble();
             for (path, reason) in &now {
                 if !lost.contains(path) {
                     tracing::error!(
@@ -166,15 +164,12 @@ impl Cluster {
 
     /// Returns the directories of live members that have vanished or fail, with the reason.
     fn directories_in_trouble(&self) -> Vec<(String, String)> {
-        let members: Vec<_> = {
-            let state = self.inner.state.lock();
-            state.live.values().map(|live| (live.member.clone(), live.suspect())).collect()
+        let trouble = |live: &super::LiveMember| {
+            let status = live.store_status();
+            let reason = status.suspect.or_else(|| status.vanished.map(|_| "it vanished".to_owned()))?;
+            Some((live.member.path.display().to_string(), reason))
         };
-        let trouble = |(member, suspect): (super::Member, Option<String>)| {
-            let reason = suspect.or_else(|| (!still_there(&member)).then(|| "it vanished".to_owned()))?;
-            Some((member.path.display().to_string(), reason))
-        };
-        members.into_iter().filter_map(trouble).collect()
+        self.inner.state.lock().live.values().filter_map(trouble).collect()
     }
 }
 

@@ -131,7 +131,7 @@ impl Cluster {
             let state = self.inner.state.lock();
             let spare =
                 state.live.values().filter(|live| !holds(live.member.disk) && live.suspect().is_none());
-            meta_directories(spare)
+            meta_directories(spare.map(|live| &live.member))
         };
         let _one_at_a_time = self.inner.restoring.lock().await;
         for directory in spare {

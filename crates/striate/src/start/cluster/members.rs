@@ -51,6 +51,7 @@ impl Cluster {
     pub async fn replace(&self, path: &Path) -> Outcome<Replacement> {
         let _one_change = self.inner.changing.lock().await;
         self.refuse_without_directories()?;
+        self.look_at_directories().await;
         self.refuse_healthy(path)?;
         let inspected = inspect(path).map_err(Failure::refused)?;
         self.refuse_own(&inspected)?;
@@ -136,7 +137,7 @@ impl Cluster {
         let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let state = self.inner.state.lock();
         let here = state.live.values().find(|live| live.member.path == resolved);
-        let is_healthy = here.is_some_and(|live| live.suspect().is_none() && still_there(&live.member));
+        let is_healthy = here.is_some_and(|live| live.suspect().is_none() && live.is_there());
         match is_healthy {
             true => Err(Failure::refused(format!(
                 "{} is a healthy disk of this store; only a lost one can be replaced. To exchange it, \
@@ -188,7 +189,7 @@ impl Cluster {
     pub fn lost_members(&self) -> Vec<Member> {
         let state = self.inner.state.lock();
         let is_lost = |member: &&Member| match state.live.get(&member.site) {
-            Some(live) => !still_there(&live.member),
+            Some(live) => !live.is_there(),
             None => true,
         };
         state.roster.members.iter().filter(is_lost).cloned().collect()
@@ -231,29 +232,23 @@ impl Cluster {
     /// Puts a roster in force: in every directory, in the metadata and its rows, and in the client.
     pub(super) async fn publish(&self, next: Roster) -> Outcome {
         let (layout, directories) = {
-            let mut state = self.inner.state.lock();
-            state.roster = next.clone();
-            let present: Vec<&LiveMember> =
-                state.live.values().filter(|live| still_there(&live.member)).collect();
-            let members: Vec<Member> = present.iter().map(|live| live.member.clone()).collect();
-            write_rosters(&next, &members);
-            (layout(&next), meta_directories(present.into_iter()))
+            let present: Vec<Member> = {
+                let mut state = self.inner.state.lock();
+                state.roster = next.clone();
+                state.live.values().filter(|live| live.answers()).map(|live| live.member.clone()).collect()
+            };
+            let written = next.clone();
+            let write = move || {
+                write_rosters(&written, &present);
+                meta_directories(present.iter())
+            };
+            (layout(&next), self.inner.runtime.run_blocking(write).await)
         };
         self.embedded()?.set_directories(layout, directories).await.map_err(Failure::failed)?;
         self.follow_roster().await.map_err(|error: MetaError| Failure::failed(error))?;
         let sites = self.inner.state.lock().sites();
         self.inner.services.client.stripes().set_sites(sites);
         self.follow_drains().await
-    }
-}
-
-/// Returns false if the member's directory has vanished: its roster has no name any more, or is another disk's. A roster
-/// that cannot be read just now, such as when the process is out of descriptors, says nothing about the disk.
-pub(super) fn still_there(member: &Member) -> bool {
-    match Roster::read(&member.path) {
-        Ok(Some((_, disk))) => disk == member.disk,
-        Ok(None) => false,
-        Err(_) => true,
     }
 }
 

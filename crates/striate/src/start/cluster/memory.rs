@@ -13,7 +13,7 @@ use striate_origin::FailingOrigin;
 use striate_site::{BlockKeeper, CacheView};
 
 use super::Cluster;
-use super::report::ASK_TIMEOUT;
+use super::health::LOOK_TIMEOUT;
 
 /// Maximum number of buckets searched for volatile ones, which a status names.
 const BUCKETS_LOOKED_AT: usize = 1_000;
@@ -95,7 +95,7 @@ impl Cluster {
             let site = sites.iter().find(|site| site.id() == SiteId(row.id)).cloned();
             async move {
                 let status = match site {
-                    Some(site) => self.inner.runtime.timeout(ASK_TIMEOUT, site.status()).await.ok(),
+                    Some(site) => self.inner.runtime.timeout(LOOK_TIMEOUT, site.status()).await.ok(),
                     None => None,
                 };
                 let view = status.and_then(Result::ok).and_then(|status| status.cache);

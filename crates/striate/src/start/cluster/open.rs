@@ -313,20 +313,19 @@ pub(in crate::start) fn layout(roster: &Roster) -> Layout {
 }
 
 /// Returns the directories of the members that are present, in the form that the metadata engine uses.
-pub(super) fn meta_directories<'a>(live: impl Iterator<Item = &'a LiveMember>) -> Vec<MetaDirectory> {
-    let directory = |live: &LiveMember| {
-        let path = &live.member.path;
+pub(super) fn meta_directories<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<MetaDirectory> {
+    let directory = |Member { path, disk, .. }: &Member| {
         let lock = path.join(STATE_FOLDER).join(LOCK_FILE);
-        MetaDirectory::open_with_witness(live.member.disk, meta_folder(path), lock)
+        MetaDirectory::open_with_witness(*disk, meta_folder(path), lock)
     };
-    let open = |live: &LiveMember| match directory(live) {
+    let open = |member: &'a Member| match directory(member) {
         Ok(directory) => Some(directory),
         Err(error) => {
-            tracing::warn!(directory = %live.member.path.display(), %error, "no metadata in this directory");
+            tracing::warn!(directory = %member.path.display(), %error, "no metadata in this directory");
             None
         }
     };
-    live.filter_map(open).collect()
+    members.filter_map(open).collect()
 }
 
 async fn open_metadata(
@@ -334,7 +333,7 @@ async fn open_metadata(
     roster: &Roster,
     live: &BTreeMap<SiteId, LiveMember>,
 ) -> Outcome<EmbeddedStore> {
-    let directories = meta_directories(live.values());
+    let directories = meta_directories(live.values().map(|live| &live.member));
     let opened =
         EmbeddedStore::open_or_create(runtime, Options::default(), layout(roster), &directories).await;
     opened.map_err(Failure::refused)

@@ -4,54 +4,76 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join3;
 use striate_commands::admin::messages::{
-    COLD_DATA_OF, Capacity, DEBT_COUNT_LIMIT, FailingOriginState, MirrorState, PackingState, PlacementState,
-    RepairState, SiteState, Status,
+    COLD_DATA_OF, Capacity, DEBT_COUNT_LIMIT, FailingOriginState, FormatsState, LossState, MirrorState,
+    PackingState, PlacementState, RepairState, SealedTotals, SiteState, Status,
 };
-use striate_control::Members;
+use striate_control::{Gate, Members};
 use striate_core::SiteId;
 use striate_meta::embedded::MirrorStatus;
-use striate_meta::{RowPages, ScanRange, keys};
+use striate_meta::{MetaError, RowPages, ScanRange, keys};
 use striate_site::{Site, SiteStatus, StoreStatus};
 use striate_stripe::SiteView;
 
-use super::members::still_there;
+use super::health::LOOK_TIMEOUT;
 use super::work::Work;
 use super::{Cluster, State};
 
 /// Status of each site in another process, or the reason why it is unknown.
 pub(super) type RemoteAnswers = BTreeMap<SiteId, Result<SiteStatus, String>>;
 
-/// Timeout for a site in another process to answer.
-pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for what a status tells from the metadata, if a disk hangs.
+const HURRIED: Duration = Duration::from_millis(300);
+/// The same, if none does.
+const UNHURRIED: Duration = Duration::from_secs(20);
 /// Rows per scan.
 const PAGE: usize = 1_000;
 
+/// The part of a status that is in the metadata.
+#[derive(Default)]
+struct Told {
+    debt_stripes: u64,
+    work: Work,
+    losses: Option<LossState>,
+    sealed: Option<SealedTotals>,
+    formats: Option<FormatsState>,
+    /// Warnings about buckets' cold data, by bucket.
+    unsuited: BTreeMap<String, Vec<String>>,
+    volatile_buckets: usize,
+    warnings: Vec<String>,
+}
+
 impl Cluster {
-    /// Returns the state of the whole store.
+    /// Returns the state of the whole store, within two seconds if a disk hangs.
     pub async fn status(&self, endpoint: &str) -> Status {
-        let mirrors = self.mirror_states().await;
-        let (debt_stripes, mut warnings) = match self.count_debt().await {
-            Ok(stripes) => (stripes, Vec::new()),
-            Err(error) => (0, vec![format!("the metadata cannot be read: {error}")]),
+        let ((sites, answers, engine), mirrors, cache) =
+            join3(self.look(), self.mirror_states(), self.cache_state()).await;
+        // What hangs is named above; the rest must not wait for it.
+        let patience = match sites.iter().any(|site| site.state == "hanging") {
+            true => HURRIED,
+            false => UNHURRIED,
         };
-        // Metadata that cannot be read is already reported.
-        let Work { repair, movement, scrub, packing, copies } = self.work().await.unwrap_or_default();
-        let cluster = self.clone();
-        let (answers, cache) = futures::future::join(self.ask_remote_sites(), self.cache_state()).await;
+        let told = match engine {
+            Ok(()) => self.inner.runtime.timeout(patience, self.told_by_metadata(&sites, &answers)).await,
+            Err(reason) => Ok(Err(reason)),
+        };
+        let told = told.unwrap_or_else(|_| Err("it is slow".to_owned()));
+        let unread = told.as_ref().err().map(|reason| format!("the metadata cannot be read: {reason}"));
+        let mut told = told.unwrap_or_default();
+        let mut warnings: Vec<String> = unread.into_iter().collect();
+        let thing = striate_commands::operate::losses::thing(&sites);
+        warnings.extend(told.losses.iter().flat_map(|losses| losses.warnings(thing)));
+        warnings.extend(self.warnings(&sites, &mirrors, told.debt_stripes, told.work.repair.as_ref()));
+        warnings.append(&mut told.warnings);
+        warnings.extend(self.bucket_warnings(&told, cache.is_some()));
         let total = match answers.is_empty() {
             true => self.capacity(),
             false => total_capacity(answers.values().flatten().map(|status| status.store.clone())),
         };
-        // Metadata that cannot be read is already reported.
-        let formats = self.formats_seen(&answers).await.ok();
-        let sites = self.inner.runtime.run_blocking(move || cluster.site_states(&answers)).await;
-        warnings.extend(self.warnings(&sites, &mirrors, debt_stripes, repair.as_ref()));
-        warnings.extend(packing.as_ref().and_then(unreleasable));
-        warnings.extend(self.bucket_warnings(cache.is_some()).await);
-        warnings.extend(self.drain_warnings().await);
         warnings.extend(striate_listen::descriptors::shortage());
         warnings.extend(self.inner.found_at_start.lock().iter().cloned());
+        let Work { repair, movement, scrub, packing, copies } = told.work;
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.id(),
@@ -60,30 +82,63 @@ impl Cluster {
             profile: self.profile(),
             placement: self.placement_state(),
             capacity: total,
+            notes: told.losses.iter().flat_map(|losses| losses.notes(thing)).collect(),
+            losses: told.losses,
             sites,
             mirrors,
-            debt_stripes,
+            debt_stripes: told.debt_stripes,
             repair,
             movement,
             scrub,
             packing,
-            sealed: self.sealed_totals().await.unwrap_or_default(),
+            sealed: told.sealed,
             copies,
             cache,
             origins: self.origin_state(),
-            formats,
+            formats: told.formats,
             warnings,
         }
     }
 
+    /// Reads the part of the status that is in the metadata.
+    async fn told_by_metadata(&self, sites: &[SiteState], answers: &RemoteAnswers) -> Result<Told, String> {
+        let told = async {
+            let debt_stripes = self.count_debt().await?;
+            let work = self.work().await?;
+            let stripes = self.inner.services.client.stripes();
+            let mut warnings: Vec<String> =
+                work.packing.as_ref().and_then(unreleasable).into_iter().collect();
+            warnings.extend(self.drain_warnings().await);
+            warnings.extend(self.absent_processes().await?);
+            Ok::<_, MetaError>(Told {
+                losses: Some(self.losses(sites, debt_stripes, work.repair.as_ref()).await?),
+                debt_stripes,
+                work,
+                sealed: self.sealed_totals().await?,
+                formats: self.formats_seen(answers).await.ok(),
+                unsuited: striate_control::cold_warnings(stripes).await.unwrap_or_default(),
+                volatile_buckets: self.volatile_buckets().await.len(),
+                warnings,
+            })
+        };
+        told.await.map_err(|error| error.to_string())
+    }
+
+    /// Returns the warnings about processes of a cluster that do not run any more.
+    async fn absent_processes(&self) -> Result<Vec<String>, MetaError> {
+        if self.inner.services.embedded.is_some() {
+            return Ok(Vec::new());
+        }
+        let (runtime, meta) = (&self.inner.runtime, &self.inner.services.meta);
+        Gate::new(runtime, &**meta).absent().await
+    }
+
     /// Returns the warnings about buckets. Metadata that cannot be read is reported elsewhere.
-    async fn bucket_warnings(&self, has_memory_sites: bool) -> Vec<String> {
-        let stripes = self.inner.services.client.stripes();
-        let unsuited = striate_control::cold_warnings(stripes).await.unwrap_or_default();
-        let homeless = if has_memory_sites { 0 } else { self.volatile_buckets().await.len() };
+    fn bucket_warnings(&self, told: &Told, has_memory_sites: bool) -> Vec<String> {
+        let homeless = if has_memory_sites { 0 } else { told.volatile_buckets };
         let failing = self.origin_state().unwrap_or_default().failing;
         let longest_block = self.inner.services.origins.longest_block();
-        unsuitable(&unsuited)
+        unsuitable(&told.unsuited)
             .into_iter()
             .chain(without_memory(homeless))
             .chain(unanswered(&failing))
@@ -112,25 +167,11 @@ impl Cluster {
         total_capacity(state.live.values().map(super::LiveMember::store_status))
     }
 
-    /// Returns true if enough sites accept writes for the default profile.
-    pub fn is_serving(&self) -> bool {
-        let stripes = self.inner.services.client.stripes();
-        let writable = stripes.sites().iter().filter(|view| view.writable).count();
-        stripes.sites_needed(&self.profile()).is_ok_and(|needed| writable >= needed)
-    }
-
-    /// Returns true if every member is readable and writable, so that one more loss would stop nothing.
-    pub fn is_whole(&self) -> bool {
-        let members = self.inner.state.lock().site_rows().len();
-        let views = self.inner.services.client.stripes().sites();
-        views.iter().filter(|view| view.readable && view.writable).count() == members
-    }
-
     /// Counts the stripes in debt, up to a limit.
     ///
     /// # Errors
     /// If the metadata cannot be read.
-    pub async fn count_debt(&self) -> Result<u64, striate_meta::MetaError> {
+    pub async fn count_debt(&self) -> Result<u64, MetaError> {
         let mut pages = RowPages::new(ScanRange::prefix(keys::DEBTS), PAGE);
         let mut count = 0;
         while count < DEBT_COUNT_LIMIT
@@ -145,29 +186,38 @@ impl Cluster {
     /// cluster.
     pub async fn mirror_states(&self) -> Vec<MirrorState> {
         let Some(embedded) = &self.inner.services.embedded else { return Vec::new() };
-        let mirrors = embedded.mirrors().await.unwrap_or_default();
+        // The engine looks between two groups of commits, and a group may wait for a disk.
+        let looked = self.inner.runtime.timeout(LOOK_TIMEOUT, embedded.mirrors()).await;
+        let mirrors = match looked {
+            Ok(mirrors) => mirrors.unwrap_or_default(),
+            Err(_) => embedded.last_known_mirrors(),
+        };
         let roster = self.inner.state.lock().roster.clone();
         let belongs = |mirror: &MirrorStatus| mirror.in_sync || roster.member(mirror.disk_id).is_some();
         let state = |mirror: MirrorStatus| {
-            let vanished = mirror.in_sync && mirror.file_bytes == 0;
+            let trouble = match mirror.file_bytes {
+                None => Some("its disk does not answer".to_owned()),
+                Some(0) if mirror.in_sync => Some("its directory vanished".to_owned()),
+                Some(_) => mirror.last_error,
+            };
             MirrorState {
                 directory: mirror.path.into(),
-                in_sync: mirror.in_sync && !vanished,
-                reason: if vanished { Some("its directory vanished".to_owned()) } else { mirror.last_error },
-                bytes: mirror.file_bytes,
+                in_sync: mirror.in_sync && trouble.is_none(),
+                reason: trouble,
+                bytes: mirror.file_bytes.unwrap_or(0),
             }
         };
         mirrors.into_iter().filter(belongs).map(state).collect()
     }
 
-    /// Asks each site in other processes for its status.
-    pub(super) async fn ask_remote_sites(&self) -> RemoteAnswers {
+    /// Asks each site in other processes for its status, with a timeout.
+    pub(super) async fn ask_remote_sites(&self, timeout: Duration) -> RemoteAnswers {
         let remote = {
             let state = self.inner.state.lock();
             state.followed.as_ref().map(|followed| followed.sites.all()).unwrap_or_default()
         };
         let ask = |site: Arc<dyn Site>| async move {
-            let reply = self.inner.runtime.timeout(ASK_TIMEOUT, site.status()).await;
+            let reply = self.inner.runtime.timeout(timeout, site.status()).await;
             let answer = match reply {
                 Ok(answer) => answer.map_err(|error| error.to_string()),
                 Err(_) => Err("it does not answer".to_owned()),
@@ -177,7 +227,7 @@ impl Cluster {
         futures::future::join_all(remote.into_iter().map(ask)).await.into_iter().collect()
     }
 
-    fn site_states(&self, answers: &RemoteAnswers) -> Vec<SiteState> {
+    pub(super) fn site_states(&self, answers: &RemoteAnswers) -> Vec<SiteState> {
         let views: BTreeMap<SiteId, SiteView> = self
             .inner
             .services
@@ -192,12 +242,12 @@ impl Cluster {
             let site = SiteId(record.id);
             let view = views.get(&site);
             let (condition, reason) = match (answers.get(&site), state.live.get(&site)) {
-                (Some(Ok(status)), _) => condition(view, status.store.suspect.clone()),
+                (Some(Ok(status)), _) => condition(view, &status.store),
                 (Some(Err(reason)), _) => ("missing", Some(reason.clone())),
                 (None, Some(_)) if state.compared.contains(&site) => {
                     ("suspect", Some("it is back; its chunks are compared with the metadata".to_owned()))
                 }
-                (None, Some(live)) if still_there(&live.member) => condition(view, live.suspect()),
+                (None, Some(live)) if live.is_there() => condition(view, &live.store_status()),
                 (None, Some(_)) => ("missing", Some(replace_hint("it vanished", &record.address))),
                 (None, None) => ("missing", Some(not_at_the_start(&state, site, &record.address))),
             };
@@ -230,8 +280,7 @@ impl Cluster {
     ) -> Vec<String> {
         let mut warnings = Vec::new();
         for site in sites.iter().filter(|site| site.state != "ok") {
-            let reason = site.reason.as_deref().unwrap_or_default();
-            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            let reason = site.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
             warnings.push(format!("site {} on {} is {}{reason}", site.site, site.address, site.state));
         }
         warnings.extend(self.fullness_warnings(sites));
@@ -350,12 +399,17 @@ fn replace_hint(what: &str, path: &str) -> String {
 }
 
 /// Returns a site's state in one word, and the reason if it is not `ok`.
-fn condition(view: Option<&SiteView>, suspect: Option<String>) -> (&'static str, Option<String>) {
-    match (suspect, view) {
-        (Some(reason), _) => ("suspect", Some(reason)),
-        (None, Some(view)) if view.draining => ("draining", None),
-        (None, Some(view)) if view.readable && view.writable => ("ok", None),
-        (None, _) => ("suspect", Some("it does not answer".to_owned())),
+fn condition(view: Option<&SiteView>, store: &StoreStatus) -> (&'static str, Option<String>) {
+    let StoreStatus { suspect, silent, vanished, .. } = store;
+    match (vanished, silent, suspect, view) {
+        (Some(reason), ..) => ("missing", Some(reason.clone())),
+        (None, Some(silence), ..) => {
+            ("hanging", Some(format!("its disk has answered nothing for {} s", silence.as_secs().max(1))))
+        }
+        (None, None, Some(reason), _) => ("suspect", Some(reason.clone())),
+        (None, None, None, Some(view)) if view.draining => ("draining", None),
+        (None, None, None, Some(view)) if view.readable && view.writable => ("ok", None),
+        (None, None, None, _) => ("suspect", Some("it does not answer".to_owned())),
     }
 }
 

@@ -10,6 +10,7 @@ use striate_core::Formats;
 use striate_site::SiteStatus;
 
 use super::Cluster;
+use super::health::LOOK_TIMEOUT;
 use super::report::RemoteAnswers;
 use crate::start::roster::RequiredFormats;
 
@@ -19,7 +20,7 @@ impl Cluster {
     /// # Errors
     /// If the metadata cannot be read.
     pub async fn formats(&self) -> Outcome<FormatsState> {
-        let answers = self.ask_remote_sites().await;
+        let answers = self.ask_remote_sites(LOOK_TIMEOUT).await;
         self.formats_seen(&answers).await
     }
 
@@ -35,7 +36,7 @@ impl Cluster {
     /// The error lists all processes that do not read them.
     pub async fn finalize_upgrade(&self) -> Outcome<Formats> {
         let before = self.client().stripes().formats();
-        let others = || async { self.readers_without_rows(&self.ask_remote_sites().await) };
+        let others = || async { self.readers_without_rows(&self.ask_remote_sites(LOOK_TIMEOUT).await) };
         let formats = self.gate().finalize(others).await.map_err(|error| match error {
             FinalizeError::Held(_) | FinalizeError::NeedsNewer(_) => Failure::refused(error),
             error => Failure::failed(error),
