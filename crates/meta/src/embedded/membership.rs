@@ -10,7 +10,7 @@ use std::time::Duration;
 use striate_runtime::Runtime;
 
 use super::committer::{Committer, Mirror};
-use super::epoch::{EPOCH_FILE, EpochRecord};
+use super::epoch::{EPOCH_FILE, EpochRecord, LAST_EPOCH_FILE};
 use super::shared::{MirrorEvent, MirrorStatus};
 use super::snapshot::{Failure, Snapshot};
 use super::volume::{DiskId, MetaDirectory, Volume, is_out_of_descriptors};
@@ -124,7 +124,9 @@ fn start_recording(
 
 /// Removes the record of a directory whose mirror vanished. Always an error: nothing was recorded there.
 fn withdraw_epoch(volume: &dyn Volume) -> std::io::Result<()> {
-    volume.verify().and_then(|()| volume.remove_file(EPOCH_FILE))?;
+    volume.verify()?;
+    // The one before it, too: a wipe should find nothing that was kept for later.
+    [EPOCH_FILE, LAST_EPOCH_FILE].iter().try_for_each(|name| volume.remove_file(name))?;
     Err(std::io::Error::other("its mirror has vanished"))
 }
 
