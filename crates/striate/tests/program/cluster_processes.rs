@@ -254,15 +254,20 @@ async fn gateways_follow_sites_that_join_move_and_drain() {
     put(&first, "one", &bytes).await.unwrap();
     assert_eq!(get(&second, "one").await.unwrap(), bytes, "what one gateway acknowledged the other reads");
 
-    // A fifth and a sixth site join: both gateways use them for new objects, with the profile of six sites.
+    // A fifth and a sixth site join: both gateways use them for new objects. The profile stays until an operator chooses
+    // the one of six sites, because there is an object.
     for number in 5..=6 {
         sites.push(cluster.run_site(number, ["a", "b", "c"][number % 3]).await);
     }
     for gateway in [&first, &second] {
-        wait_until(&cluster.runtime, || {
-            gateway.client().stripes().candidates().len() == 6 && gateway.profile().to_string() == "rs(4,2)"
-        })
-        .await;
+        wait_until(&cluster.runtime, || gateway.client().stripes().candidates().len() == 6).await;
+        assert_eq!(gateway.profile().to_string(), "rs(2,2)");
+    }
+    let refused = first.choose_profile(&"rs(10,4)".parse().unwrap()).await.unwrap_err();
+    assert!(refused.to_string().contains("have no place for all of its chunks"), "{refused}");
+    first.choose_profile(&"rs(4,2)".parse().unwrap()).await.unwrap();
+    for gateway in [&first, &second] {
+        wait_until(&cluster.runtime, || gateway.profile().to_string() == "rs(4,2)").await;
     }
     put(&second, "two", &bytes).await.unwrap();
     assert_eq!(get(&first, "two").await.unwrap(), bytes);
