@@ -461,8 +461,9 @@ mod tests {
         assert!(unusable(&at("file/below")).reason.contains("not a directory"));
     }
 
-    /// A pipe without a writer blocks whoever opens it, like a file of a disk that hangs.
-    #[tokio::test(start_paused = true)]
+    /// A pipe without a writer blocks whoever opens it, like a file of a disk that hangs. In real time: a paused clock
+    /// waits for blocked threads.
+    #[tokio::test]
     async fn a_directory_that_does_not_answer_is_unusable_and_the_others_are_inspected() {
         let root = tempfile::tempdir().unwrap();
         let (hangs, blank) = (root.path().join("hangs"), root.path().join("blank"));

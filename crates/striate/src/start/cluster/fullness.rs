@@ -71,7 +71,8 @@ fn fullness_warnings(sites: &[SiteState], until_full: impl Fn(SiteId) -> Option<
     let (mut warnings, mut nearly) = (Vec::new(), Vec::new());
     for site in sites.iter().filter(|site| site.state == "ok" && site.capacity.total_bytes > 0) {
         let (free, total) = (site.capacity.free_bytes, site.capacity.total_bytes);
-        let percent = 100 - (u128::from(free) * 100 / u128::from(total)) as u64;
+        let used = total.saturating_sub(free);
+        let percent = (u128::from(used) * 100 / u128::from(total)) as u64;
         if free < FULL_BYTES {
             warnings.push(format!(
                 "site {} on {} is full and takes no chunks; delete objects or add disks",
