@@ -13,7 +13,7 @@
 //!   ([`Arrival::mean_age`]), if that is more than [`SLOW`], and more than twice as long as the waiter's own.
 //!   A payer one of whose arrivals was cut is *slow* for [`SLOW_FOR`], or until it has sent as much quickly: it waits behind the others and cuts nobody, its
 //!   arrivals are cut however young they are, and all such payers' hold at most a quarter of the budget, their small
-//!   ones another quarter.
+//!   ones another quarter. None of this holds while it is alone.
 //!
 //! Arrivals grow in steps, so two of them could hold a part each and wait for the rest. They do not deadlock: the
 //! arrival that is furthest along may exceed the arrivals' half, and the other half is held by work that ends. If it
@@ -368,9 +368,15 @@ impl Ledger {
         held
     }
 
+    /// Whether a payer has to give way: it is slow, and somebody who is not asks for memory or holds some. Alone it
+    /// harms nobody, and keeps its share.
     fn is_slow(&self, payer: Payer, now: Instant) -> bool {
-        let account = self.accounts.get(&payer);
-        account.and_then(|account| account.slow_until).is_some_and(|until| now < until)
+        let is_marked = |account: &Account| account.slow_until.is_some_and(|until| now < until);
+        let is_active = |account: &Account| account.held + account.waiting + account.arrivals > 0;
+        self.accounts.get(&payer).is_some_and(is_marked)
+            && self.accounts.iter().any(|(other, account)| {
+                ![payer, Payer::STORE].contains(other) && is_active(account) && !is_marked(account)
+            })
     }
 
     /// Returns the ticket to be served next, if it can be served now.
