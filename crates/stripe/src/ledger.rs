@@ -11,9 +11,9 @@
 //!   would exceed this waits; its sender is not read meanwhile.
 //! - Whoever waits has the slowest arrivals cut at once: those whose bytes were held the longest for want of more
 //!   ([`Arrival::mean_age`]), if that is more than [`SLOW`], and more than twice as long as the waiter's own.
-//!   A payer one of whose arrivals was cut is *slow* for [`SLOW_FOR`], or until it has sent as much quickly: it waits behind the others and cuts nobody, its
-//!   arrivals are cut however young they are, and all such payers' hold at most a quarter of the budget, their small
-//!   ones another quarter. None of this holds while it is alone.
+//!   A payer one of whose arrivals was cut is *slow* for [`SLOW_FOR`], or until it has sent as much quickly. It waits
+//!   behind the others and cuts nobody; its arrivals are cut however young they are. Arrivals of all slow payers hold at
+//!   most a quarter of the budget, small ones another quarter. A payer that is alone is not treated as slow.
 //!
 //! Arrivals grow in steps, so two of them could hold a part each and wait for the rest. They do not deadlock: the
 //! arrival that is furthest along may exceed the arrivals' half, and the other half is held by work that ends. If it

@@ -121,7 +121,7 @@ pub fn socket(args: &AdminArgs) -> Outcome<PathBuf> {
 }
 
 /// Returns the socket of the server that has a directory. Its own record comes first, by the path as it is written: the
-/// directory may be on a disk that hangs, and whoever looks into it then waits for the disk.
+/// directory may be on a disk that hangs, and every call to it then waits for the disk.
 fn socket_of_directory(dir: &Path, running: &[(RunRecord, PathBuf)]) -> Outcome<PathBuf> {
     let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let owner_of = |path: &Path| {

@@ -1,6 +1,6 @@
 //! Whether the disk answers: a thread that does nothing but touch it.
 //!
-//! A disk that hangs returns no error, and whoever asks it waits with it. So nobody asks the disk for the state of the
+//! A disk that hangs returns no error; every call to it waits. So nobody asks the disk for the state of the
 //! store: a thread of its own looks, twice a second, whether the directory is still the one that was opened, how much
 //! space is left, and whether the medium returns a few bytes. Everybody else reads what it noted last. While it waits,
 //! the disk is *silent*; that is reported from [`SILENT_AFTER`] on, unless a group of writes has completed meanwhile,
@@ -121,7 +121,7 @@ impl Shared {
         };
         if vanished.is_none() {
             self.free_bytes();
-            // An error is found, and judged, by whoever reads chunks.
+            // Reads of chunks find the error and judge it.
             let _ = self.probe.file.as_ref().map(|file| file.read_medium_at(0, DIRECT_ALIGNMENT));
         }
         let mut turn = self.probe.turn.lock();
