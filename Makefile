@@ -199,8 +199,10 @@ prove-wide: build lab ## Prove what is said of wide stripes, and ECWide's figure
 	cargo test --package striate-control --test control --no-run
 	prove/wide $(if $(FULL),--full)
 
-prove-mend: build ## Prove that nothing is destroyed by mistake and nobody can stop the store, in at most 15 minutes (FULL=1: unit tests ten times under load, a disk of 30 GiB)
+prove-mend: build python-package ## Prove that nothing is destroyed by mistake and nobody can stop the store, in at most 15 minutes (FULL=1: unit tests ten times under load, a disk of 30 GiB)
 	@tools/install.sh engines clients fuse
+	cargo test --package striate-site --package striate-s3 --no-run
+	@tools/release 0.5.0 >/dev/null
 	prove/mend $(if $(FULL),--full)
 
 prove-movement: build lab ## Prove that the store tends itself: plans for movements, repair, filling and emptying (FULL=1: hours; TRACE=FILE)
