@@ -18,6 +18,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches};
 use toml::{Table, Value};
 
 use crate::args::Cli;
+use crate::usage;
 
 /// The commands that a file configures.
 pub const SERVICES: [&str; 4] = ["server", "site", "gateway", "control"];
@@ -53,16 +54,16 @@ pub fn command_line(arguments: Vec<OsString>) -> Result<Cli, ConfigError> {
             command = command.mut_subcommand(*service, |sub| with_defaults(sub, &values));
         }
     }
-    let mentioned = |error: clap::Error| match &file {
-        Some((service, path)) if error.use_stderr() => ConfigError::File(format!(
+    let mentioned = |error: clap::Error| match (&file, usage::presentable(error)) {
+        (Some((service, path)), error) if error.use_stderr() => ConfigError::File(format!(
             "{}\n(values may come from [{service}] of {})",
             error.render().to_string().trim_end().trim_start_matches("error: "),
             path.display()
         )),
-        _ => ConfigError::Arguments(error),
+        (_, error) => ConfigError::Arguments(error),
     };
     let matches = command.try_get_matches_from(arguments).map_err(mentioned)?;
-    Cli::from_arg_matches(&matches).map_err(ConfigError::Arguments)
+    Cli::from_arg_matches(&matches).map_err(|error| ConfigError::Arguments(usage::presentable(error)))
 }
 
 /// Returns the service that the command line starts, and its file.

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |--|--|
-//! | [`args`], [`config`] | the command line, variables and files of all commands |
+//! | [`args`], [`config`], `usage` | the command line, variables and files of all commands, and errors in them |
 //! | [`run()`] | one command of a client, from its arguments to its end |
 //! | [`admin`], [`operate`] | the admin socket from outside; `status`, `heal`, `verify`, `explain`, `pack`, `disk`, `bucket` |
 //! | [`s3_endpoint`] | requests to any S3 store, and descriptions of refusals |
@@ -30,5 +30,6 @@ mod planning;
 mod run;
 pub mod s3_endpoint;
 pub mod transfer;
+mod usage;
 
 pub use run::run;

@@ -117,7 +117,8 @@ fn invalid<T>(reason: impl Into<String>) -> Result<T, InvalidUrl> {
 
 fn decode(text: &str) -> Result<String, InvalidUrl> {
     let decoded = percent_decode_str(text).decode_utf8();
-    Ok(decoded.map_err(|_| InvalidUrl(format!("'{text}' is not UTF-8 when decoded")))?.into_owned())
+    let decoded = decoded.map_err(|_| InvalidUrl("what it escapes with % is not UTF-8".to_owned()))?;
+    Ok(decoded.into_owned())
 }
 
 /// Parts of a URL, not decoded.
@@ -129,6 +130,19 @@ struct Parts<'u> {
 }
 
 impl<'u> Parts<'u> {
+    /// Splits what follows the scheme.
+    ///
+    /// # Errors
+    /// If a password is not escaped, and so would be taken for a host, a path or an option, which errors name.
+    fn parse(rest: &'u str) -> Result<Self, InvalidUrl> {
+        let parts = Self::of(rest);
+        let names = parts.query.iter().map(|(name, _)| *name);
+        match std::iter::once(parts.path).chain(names).any(|text| text.contains('@')) {
+            true => invalid("in a user's name or password write / as %2F, ? as %3F, & as %26 and @ as %40"),
+            false => Ok(parts),
+        }
+    }
+
     fn of(rest: &'u str) -> Self {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -147,9 +161,9 @@ impl FromStr for EngineUrl {
 
     fn from_str(url: &str) -> Result<Self, InvalidUrl> {
         match url.split_once("://") {
-            Some(("etcd", rest)) => Ok(Self::Etcd(EtcdUrl::parse(&Parts::of(rest))?)),
+            Some(("etcd", rest)) => Ok(Self::Etcd(EtcdUrl::parse(&Parts::parse(rest)?)?)),
             Some(("postgres" | "postgresql", rest)) => {
-                Ok(Self::Postgres(Box::new(PostgresUrl::parse(&Parts::of(rest))?)))
+                Ok(Self::Postgres(Box::new(PostgresUrl::parse(&Parts::parse(rest)?)?)))
             }
             Some((scheme, _)) => {
                 invalid(format!("there is no engine '{scheme}'; use etcd:// or postgres://"))
@@ -313,7 +327,7 @@ fn tls(query: &[(&str, &str)]) -> Result<Option<TlsFiles>, InvalidUrl> {
             ("key", _) => key = Some(value),
             _ => {
                 return invalid(format!(
-                    "'{name}={value}' is no option of etcd; there are ca, cert, key (files), tls=on or off, and timeout (seconds)"
+                    "'{name}' with this value is no option of etcd; there are ca, cert, key (files), tls=on or off, and timeout (seconds)"
                 ));
             }
         }
@@ -394,6 +408,20 @@ mod tests {
             let url: EngineUrl = url.parse().unwrap();
             let shown = format!("{url} {url:?}");
             assert!(!shown.contains("secret"), "{shown}");
+        }
+        let wrong = [
+            "etcd://me:secret/2@a/p",
+            "etcd://me:secret?2@a/p",
+            "etcd://me:%ffsecret@a/p",
+            "etcd://a/p?password=secret",
+            "postgres://me:secret/2@a/db",
+            "postgres://me:secret?2@a/db",
+            "postgres://me:secret@a:port/db",
+            "postgres://me:secret@a/db?password=secret&colour=red",
+        ];
+        for url in wrong {
+            let error = url.parse::<EngineUrl>().unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{url}: {error}");
         }
     }
 

@@ -12,11 +12,8 @@ impl OtlpEndpoint {
     /// # Errors
     /// If it is not a collector's URL.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let hint = |reason: &dyn fmt::Display| {
-            format!(
-                "{text:?} is not a collector's URL ({reason}); write http://HOST:4318 or https://HOST/v1/traces"
-            )
-        };
+        let hint =
+            |reason: &dyn fmt::Display| format!("{reason}; write http://HOST:4318 or https://HOST/v1/traces");
         let uri: http::Uri = text.parse().map_err(|error| hint(&error))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
             return Err(hint(&"it does not begin with http:// or https:// and a host"));

@@ -11,6 +11,7 @@ use striate_s3_client::{
 use crate::admin::find;
 use crate::args::EndpointArgs;
 use crate::failure::{Failure, Outcome};
+use crate::usage::without_users;
 
 /// An S3 store and the access key for it. Cheap to clone.
 #[derive(Clone)]
@@ -67,13 +68,7 @@ impl S3Endpoint {
             Some(url) => url,
             None => find::local_endpoint()?,
         };
-        let url = url.trim_end_matches('/').to_owned();
-        let uri: Uri = url.parse().map_err(|error| bad_endpoint(&url, &error))?;
-        let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-        if !is_http || uri.authority().is_none() || uri.path() != "/" {
-            let hint = "write http://HOST:PORT or https://HOST:PORT, without a path";
-            return Err(bad_endpoint(&url, &hint));
-        }
+        let url = checked(&url)?;
         let signer = signer(args)?;
         let tls = client_config(args.ca_file.as_deref());
         let tls = tls.map_err(|error| Failure::refused(format!("--ca-file {error}")))?;
@@ -155,8 +150,25 @@ fn with_remedy(cause: String, url: &str) -> String {
     cause
 }
 
-fn bad_endpoint(url: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::refused(format!("the endpoint {url:?} is no URL: {error}"))
+/// Returns the URL of an endpoint without the slash at its end.
+///
+/// # Errors
+/// If it is none. The message has no password.
+fn checked(url: &str) -> Outcome<String> {
+    let url = url.trim_end_matches('/');
+    let refuse = |reason: &dyn std::fmt::Display| {
+        let shown = without_users(url).unwrap_or_else(|| url.to_owned());
+        Failure::refused(format!("the endpoint {shown:?} cannot be used: {reason}"))
+    };
+    let uri: Uri = url.parse().map_err(|error| refuse(&error))?;
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let Some(authority) = uri.authority().filter(|_| is_http && uri.path() == "/") else {
+        return Err(refuse(&"write http://HOST:PORT or https://HOST:PORT, without a path"));
+    };
+    match authority.as_str().contains('@') {
+        true => Err(refuse(&"give the key by STRIATE_ACCESS_KEY and STRIATE_SECRET_KEY, not in the URL")),
+        false => Ok(url.to_owned()),
+    }
 }
 
 fn environment(name: &str) -> Option<String> {
@@ -180,6 +192,21 @@ fn signer(args: &EndpointArgs) -> Outcome<Signer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_host_and_its_errors_have_no_password() {
+        assert_eq!(checked("https://store:9000/"), Ok("https://store:9000".to_owned()));
+        for wrong in [
+            "store:9000",
+            "ftp://me:secret@store",
+            "http://me:secret@store",
+            "http://store/path",
+            "http://a b",
+        ] {
+            let error = checked(wrong).unwrap_err().to_string();
+            assert!(error.contains("endpoint") && !error.contains("secret"), "{error}");
+        }
+    }
 
     #[test]
     fn what_is_wrong_with_a_certificate_comes_with_its_remedy() {
