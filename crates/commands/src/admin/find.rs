@@ -94,10 +94,10 @@ impl RunRecord {
     }
 }
 
-/// Returns the admin socket that the arguments name, or that of the only server running here.
+/// Returns the admin socket that the arguments name, or that of the store running here.
 ///
 /// # Errors
-/// If none or several are running and the arguments do not say which.
+/// If no store runs here, or several do and the arguments do not say which.
 pub fn socket(args: &AdminArgs) -> Outcome<PathBuf> {
     if let Some(socket) = &args.admin_socket {
         return Ok(socket.clone());
@@ -106,18 +106,27 @@ pub fn socket(args: &AdminArgs) -> Outcome<PathBuf> {
     if let Some(dir) = &args.dir {
         return socket_of_directory(dir, &running);
     }
-    match running.as_slice() {
-        [(_, socket)] => Ok(socket.clone()),
-        [] => Err(Failure::failed(
-            "no server of this user runs on this machine; start one with `striate server DIR…`, or name one of \
-             its directories with --dir (as its user, or as root)",
-        )),
-        several => {
-            let list: Vec<_> = several.iter().map(|(record, _)| describe(record)).collect();
-            let reason = "several servers run on this machine; name a directory of one of them with --dir";
-            Err(Failure::refused(format!("{reason}:\n  {}", list.join("\n  "))))
-        }
+    let none = Failure::failed(
+        "no server of this user runs on this machine; start one with `striate server DIR…`, or name one of its \
+         directories with --dir (as its user, or as root)",
+    );
+    let several = "several stores run on this machine; name a directory of one of them with --dir";
+    only_store(&running, none, several).map(|(_, socket)| socket.clone())
+}
+
+/// Returns the only store that runs here. Of several gateways of one cluster it is the first by name: each answers for
+/// the whole cluster, and commands that must run once only, such as `heal`, meet the same one.
+fn only_store<'a>(
+    running: &'a [(RunRecord, PathBuf)],
+    none: Failure,
+    several: &str,
+) -> Outcome<&'a (RunRecord, PathBuf)> {
+    let first = running.iter().min_by(|(a, _), (b, _)| a.name.cmp(&b.name)).ok_or(none)?;
+    if running.iter().all(|(record, _)| record.cluster == first.0.cluster) {
+        return Ok(first);
     }
+    let list: Vec<_> = running.iter().map(|(record, _)| describe(record)).collect();
+    Err(Failure::refused(format!("{several}:\n  {}", list.join("\n  "))))
 }
 
 /// Returns the socket of the server that has a directory. Its own record comes first, by the path as it is written: the
@@ -144,22 +153,16 @@ fn socket_of_directory(dir: &Path, running: &[(RunRecord, PathBuf)]) -> Outcome<
     })
 }
 
-/// Returns the S3 endpoint of the only server running here.
+/// Returns the S3 endpoint of the store running here.
 ///
 /// # Errors
 /// If none or several are running.
 pub fn local_endpoint() -> Outcome<String> {
-    match running_servers()?.as_slice() {
-        [(record, _)] => Ok(record.endpoint.clone()),
-        [] => Err(Failure::refused(
-            "no endpoint is known and no server of this user runs here; give --endpoint http://HOST:9000",
-        )),
-        several => {
-            let list: Vec<_> = several.iter().map(|(record, _)| describe(record)).collect();
-            let reason = "several servers run on this machine; choose one with --endpoint";
-            Err(Failure::refused(format!("{reason}:\n  {}", list.join("\n  "))))
-        }
-    }
+    let none = Failure::refused(
+        "no endpoint is known and no server of this user runs here; give --endpoint http://HOST:9000",
+    );
+    let several = "several stores run on this machine; choose one with --endpoint";
+    only_store(&running_servers()?, none, several).map(|(record, _)| record.endpoint.clone())
 }
 
 fn describe(record: &RunRecord) -> String {
@@ -189,4 +192,33 @@ fn running_servers() -> Outcome<Vec<(RunRecord, PathBuf)>> {
 /// Returns true if a process listens on the socket.
 pub fn is_alive(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(cluster: u128, name: Option<&str>) -> (RunRecord, PathBuf) {
+        let name = name.map(ToOwned::to_owned);
+        let socket = PathBuf::from(format!("/run/{}", name.as_deref().unwrap_or("server")));
+        let directories = vec![socket.clone()];
+        let endpoint = "http://127.0.0.1:9000".to_owned();
+        (RunRecord { cluster: ClusterId(cluster), pid: 1, endpoint, directories, name }, socket)
+    }
+
+    fn chosen(running: &[(RunRecord, PathBuf)]) -> Result<PathBuf, String> {
+        let found = only_store(running, Failure::failed("none runs"), "several run");
+        found.map(|(_, socket)| socket.clone()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn any_gateway_answers_for_its_cluster_and_two_stores_are_told_apart() {
+        let gateways = [record(1, Some("g2")), record(1, Some("g1")), record(1, Some("g3"))];
+        assert_eq!(chosen(&gateways), Ok("/run/g1".into()));
+        assert_eq!(chosen(&[record(1, None)]), Ok("/run/server".into()));
+        assert_eq!(chosen(&[]), Err("none runs".to_owned()));
+        let error = chosen(&[record(1, Some("g1")), record(2, None)]).unwrap_err();
+        assert!(error.contains("several run") && error.contains("/run/g1"), "{error}");
+        assert!(error.contains("/run/server"), "{error}");
+    }
 }

@@ -334,6 +334,9 @@ pub struct SiteState {
     pub rack: String,
     /// Directory or address of the site.
     pub address: String,
+    /// Name in the certificate of the process that serves it, in a cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub process: String,
     /// `ok`, `draining`, `suspect`, `hanging`, `missing`.
     pub state: String,
     /// Reason why it is not `ok`.

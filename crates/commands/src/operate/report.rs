@@ -268,31 +268,29 @@ pub(super) fn time(seconds: u64) -> String {
 }
 
 /// Formats the output of `striate disk list`, by rack.
+///
+/// A server's sites are directories, each in a rack of its own that is named after it. Those of a cluster are processes,
+/// at addresses.
 pub fn disks(sites: &[SiteState]) -> String {
-    // A server's sites are directories. Those of a cluster are processes, at addresses.
     let are_directories = sites.iter().all(|site| site.address.starts_with('/'));
-    let mut rows = vec![cells([
-        "RACK",
-        "SITE",
-        if are_directories { "DIRECTORY" } else { "ADDRESS" },
-        "STATE",
-        "CHUNKS",
-        "STORED",
-        "FREE",
-        "FILL",
-        "CPU",
-        "DISK",
-        "QUEUE",
-    ])];
+    let names: &[&str] =
+        if are_directories { &["SITE", "DIRECTORY"] } else { &["RACK", "SITE", "PROCESS", "ADDRESS"] };
+    let figures = ["STATE", "CHUNKS", "STORED", "FREE", "FILL", "CPU", "DISK", "QUEUE"];
+    let mut rows = vec![names.iter().chain(&figures).map(|&text| text.to_owned()).collect()];
     let mut sites: Vec<_> = sites.iter().collect();
     sites.sort_by(|a, b| a.rack.cmp(&b.rack).then(a.site.cmp(&b.site)));
+    if are_directories {
+        sites.sort_by_key(|site| site.site);
+    }
     for site in sites {
         let (total, free) = (site.capacity.total_bytes, site.capacity.free_bytes);
         let fill = 100 * total.saturating_sub(free) / total.max(1);
-        rows.push(vec![
-            site.rack.clone(),
-            site.site.to_string(),
-            site.address.clone(),
+        let number = site.site.to_string();
+        let mut row = match are_directories {
+            true => vec![number, site.address.clone()],
+            false => vec![site.rack.clone(), number, site.process.clone(), site.address.clone()],
+        };
+        row.extend([
             site.state.clone(),
             site.capacity.chunks.to_string(),
             ByteSize(site.capacity.disk_bytes).to_string(),
@@ -302,6 +300,7 @@ pub fn disks(sites: &[SiteState]) -> String {
             format!("{}%", site.load.io_permille / 10),
             format!("{} ({})", site.load.queue_requests, ByteSize(site.load.queue_bytes)),
         ]);
+        rows.push(row);
     }
     table(&rows)
 }
@@ -519,14 +518,18 @@ mod tests {
                 site: 1,
                 rack: "rack1".to_owned(),
                 address: address.to_owned(),
+                process: "site6".to_owned(),
                 state: "ok".to_owned(),
                 reason: None,
                 capacity: Capacity::default(),
                 load: LoadReport::default(),
             }])
         };
-        assert!(listed("/mnt/disk1").starts_with("RACK   SITE  DIRECTORY  "));
-        assert!(listed("10.0.0.7:9201").starts_with("RACK   SITE  ADDRESS  "));
+        let server = listed("/mnt/disk1");
+        assert!(server.starts_with("SITE  DIRECTORY ") && !server.contains("rack1"), "{server}");
+        let cluster = listed("10.0.0.7:9201");
+        assert!(cluster.starts_with("RACK   SITE  PROCESS  ADDRESS "), "{cluster}");
+        assert!(cluster.contains("rack1  1     site6    10.0.0.7:9201"), "{cluster}");
     }
 
     #[test]

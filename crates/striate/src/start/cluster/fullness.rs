@@ -123,6 +123,7 @@ mod tests {
             site: number,
             rack: String::new(),
             address: format!("/disk{number}"),
+            process: String::new(),
             state: state.to_owned(),
             reason: None,
             capacity: Capacity { total_bytes: 1_000 << 20, free_bytes, ..Capacity::default() },

@@ -262,6 +262,7 @@ impl Cluster {
                 site: record.id,
                 rack: record.rack.clone(),
                 address: record.address.clone(),
+                process: record.peer.clone(),
                 state: condition.to_owned(),
                 reason,
                 capacity,
