@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde::Serialize;
 
 /// One request, recorded when its response has been sent or has failed. Serialises to one JSON object.
@@ -61,6 +62,12 @@ pub trait AuditSink: Send + Sync {
     /// Records one entry. Entries come in the order in which requests end.
     fn record(&self, entry: &AuditEntry);
 
+    /// Returns a future that completes when there is room for the entry of another signed request, if there is none now.
+    /// The request does nothing before.
+    fn await_room(&self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
+
     /// Returns whether entries go anywhere, so that what costs time to collect is worth it.
     fn keeps_entries(&self) -> bool {
         true
@@ -83,7 +90,8 @@ pub trait RequestMetrics: Send + Sync {
     fn connection(&self, opened: bool);
 
     /// Records a refusal: of a connection, for `connections`, `connections_of_address`, `handshake` or `headers`; or of
-    /// a request, for `requests_of_key` or `documents` (memory for bodies that are held whole).
+    /// a request, for `requests_of_key`, `documents` (memory for bodies that are held whole) or `audit` (no room in the
+    /// audit log).
     fn refused(&self, reason: &'static str);
 
     /// Records that a connection was cut because of its peer's pace: it was below the minimum `rate`, one of the

@@ -335,6 +335,7 @@ pub async fn serve(
     let audit = listeners.audit.clone();
     let limits = listeners.s3_limits(&args.peers);
     let gateway = open_gateway(&runtime, &cluster, args, limits, &metrics, audit.clone())?;
+    let recorded = audit.clone();
     let access = Access::new(runtime.clone(), listeners.metrics_token.clone());
     let limits = listeners.console_limits(&args.peers);
     let endpoint = listeners.endpoint.clone();
@@ -371,6 +372,9 @@ pub async fn serve(
         record.withdraw(&directory);
     }
     cluster.close().await;
+    if let Some(audit) = recorded {
+        audit.flush(&runtime).await;
+    }
     tracing::info!("stopped");
     served.map_err(Failure::failed)
 }
@@ -381,7 +385,7 @@ pub async fn serve(
 /// If its file cannot be opened.
 fn open_audit_log(runtime: &Runtime, args: &ListenArgs) -> Outcome<Option<Arc<AuditLog>>> {
     let Some(path) = &args.audit_log else { return Ok(None) };
-    let log = AuditLog::open(runtime, path);
+    let log = AuditLog::open(runtime, path, args.audit_overflow);
     let log = log.map_err(|error| Failure::refused(format!("--audit-log {}: {error}", path.display())))?;
     Ok(Some(Arc::new(log)))
 }

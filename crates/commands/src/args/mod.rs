@@ -27,7 +27,9 @@ pub use operate::{
 pub use pack::PackCommand;
 pub use peers::{HandshakeArgs, PeerArgs};
 pub use plan::{PlanCommand, WideArgs};
-pub use serve::{ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs};
+pub use serve::{
+    AuditOverflow, ConfigArgs, ControlArgs, GatewayArgs, HostPort, ListenArgs, ServerArgs, SiteArgs,
+};
 pub use upkeep::UpkeepArgs;
 
 /// An S3-compatible, erasure-coded object store.

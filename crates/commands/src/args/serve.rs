@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use striate_core::Profile;
 use striate_meta::EngineUrl;
 use striate_plan::{Adaptive, ReadPolicy};
@@ -61,6 +61,16 @@ pub struct ConfigArgs {
     pub config: Option<PathBuf>,
 }
 
+/// What happens to entries for which the audit log has no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AuditOverflow {
+    /// They are dropped and counted.
+    #[default]
+    Drop,
+    /// Signed requests wait until there is room, or are refused.
+    Wait,
+}
+
 /// What every S3 front listens on and how it behaves.
 #[derive(Clone, Debug, Args)]
 pub struct ListenArgs {
@@ -95,6 +105,19 @@ pub struct ListenArgs {
     /// Append one JSON line for every S3 request to this file.
     #[arg(long, value_name = "FILE", env = "STRIATE_AUDIT_LOG")]
     pub audit_log: Option<PathBuf>,
+
+    /// What happens when the audit log is slower than the requests or cannot be written: `drop` leaves entries out and
+    /// counts them in it; `wait` lets signed requests wait, and refuses them with 503 after five seconds.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "drop|wait",
+        hide_possible_values = true,
+        requires = "audit_log",
+        env = "STRIATE_AUDIT_OVERFLOW"
+    )]
+    pub audit_overflow: AuditOverflow,
 
     /// A file with the token that lets programs on other machines read /metrics and /api/status, sent as
     /// `Authorization: Bearer TOKEN`.

@@ -1,9 +1,10 @@
 //! Prepares a request for s3s: verifies its signature, and holds or wraps its body.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use s3s::Body;
 
 use super::Gateway;
@@ -37,6 +38,12 @@ pub(super) struct PreparedRequest {
 const HASHED_BATCH: &str = "The items of a batch put are stored one by one as they arrive, before a hash of the whole body \
                             could be verified: send x-amz-content-sha256: UNSIGNED-PAYLOAD (each frame has a checksum), or \
                             sign the chunks.";
+
+/// How long a request waits until it can be recorded.
+const AUDIT_WAIT: Duration = Duration::from_secs(5);
+/// Message for a request that cannot be recorded.
+const NOT_RECORDED: &str =
+    "The audit log takes no entries, and requests that it does not record are refused.";
 
 impl Gateway {
     /// Verifies the request's signature and prepares the request for s3s.
@@ -132,7 +139,7 @@ impl Gateway {
         }
         let verified = auth::verify(parts, &self.signature_context(by_host.as_deref())).await?;
         trace.set_access_key(&verified.access_key);
-        let in_flight = self.begin_of_key(&verified.access_key)?;
+        let in_flight = self.begin_of_key(&verified.access_key).await?;
         strip_signature(parts, verified.presigned);
         Ok((Identity { access_key: verified.access_key }, verified.payload, in_flight))
     }
@@ -224,7 +231,7 @@ impl Gateway {
         peer.recognise();
         let (payer, mut document) = (peer.payer(&access_key), None);
         shared.documents.used_by(payer, peer).reserve(&mut document, form::HELD_BYTES)?;
-        let held = (document, Some(self.begin_of_key(&access_key)?));
+        let held = (document, Some(self.begin_of_key(&access_key).await?));
         let (mut parts, body) = put.into_parts();
         let headers = set_apart(&mut parts);
         let (trace, identity) = (Arc::clone(trace), Identity { access_key });
@@ -241,12 +248,20 @@ impl Gateway {
         Ok(PreparedRequest { request: Request::from_parts(parts, body), held, form: Some(answer) })
     }
 
-    /// Counts a request whose signature was verified against its key's limit.
-    fn begin_of_key(&self, access_key: &str) -> Result<InFlight, Refusal> {
-        self.shared.requests_of_keys.begin(access_key).ok_or_else(|| {
-            self.shared.hooks.metrics.refused("requests_of_key");
+    /// Counts a request whose signature was verified against its key's limit, and waits until it can be recorded.
+    async fn begin_of_key(&self, access_key: &str) -> Result<InFlight, Refusal> {
+        let hooks = &self.shared.hooks;
+        let in_flight = self.shared.requests_of_keys.begin(access_key).ok_or_else(|| {
+            hooks.metrics.refused("requests_of_key");
             Refusal::slow_down()
-        })
+        })?;
+        if let Some(room) = hooks.audit.await_room() {
+            self.shared.runtime.timeout(AUDIT_WAIT, room).await.map_err(|_| {
+                hooks.metrics.refused("audit");
+                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", NOT_RECORDED)
+            })?;
+        }
+        Ok(in_flight)
     }
 }
 
