@@ -2,10 +2,10 @@
 //!
 //! A listener has a number of places for connections. When all are taken, the next one is still admitted if some other
 //! only waits for its peer: for a handshake, for the head of a request, for the peer to take a response. So nobody can
-//! close a port by opening connections and leaving them. Of those that wait, the address with the most connections (in
-//! steps of [`USUAL`]) gives up a place first, and of its connections the one that has waited for the longest. An attack from one address takes
-//! places from itself; one from many addresses must renew its connections faster than an honest peer needs for a
-//! handshake or a request.
+//! close a port by opening connections and leaving them. Of those that wait, the address with the most connections gives
+//! up a place first ([`AddressCounts::weight`]), and of its connections the one that has waited for the longest. An
+//! attack from one address takes places from itself; one from many addresses must renew its connections faster than an
+//! honest peer needs for a handshake or a request.
 //!
 //! The natural alternative, to refuse what exceeds a limit, is what an attacker wants: one who holds all places refuses
 //! everybody else, for as long as connections may live.
@@ -19,11 +19,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::networks::{Networks, counted};
-
-/// Number of connections that an honest peer often has at once: of two addresses with up to so many, neither is called
-/// the heavier.
-pub const USUAL: usize = 4;
+use crate::addresses::AddressCounts;
+use crate::networks::Networks;
 
 /// Limits of a listener.
 #[derive(Clone, Debug)]
@@ -53,7 +50,7 @@ struct Table {
     /// Counts admissions and waits: what has waited for longest has the smallest number.
     last: u64,
     guests: HashMap<u64, Entry>,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: AddressCounts,
 }
 
 #[derive(Debug)]
@@ -96,9 +93,9 @@ impl Admission {
     /// The limit that is reached, if no connection under it waits for its peer.
     pub fn admit(&self, address: Option<IpAddr>) -> Result<Guest, Refusal> {
         let limits = &self.shared.limits;
-        let address = address.filter(|address| !limits.trusted.contains(*address)).map(counted);
+        let address = address.and_then(|address| limits.trusted.counted(address));
         let mut table = self.shared.table.lock();
-        if address.is_some_and(|address| table.count(address) >= limits.per_address.max(1)) {
+        if address.is_some_and(|address| table.by_address.of(address) >= limits.per_address.max(1)) {
             table.evict(|entry| entry.address == address).ok_or(Refusal::Address)?;
         }
         if table.guests.len() >= limits.connections.max(1) {
@@ -108,9 +105,7 @@ impl Admission {
         let number = table.last;
         let (evict, evicted) = watch::channel(false);
         table.guests.insert(number, Entry { address, waits_since: Some(number), evict });
-        if let Some(address) = address {
-            *table.by_address.entry(address).or_default() += 1;
-        }
+        table.by_address.add(address);
         Ok(Guest { shared: Arc::clone(&self.shared), number, evicted })
     }
 
@@ -121,16 +116,12 @@ impl Admission {
 }
 
 impl Table {
-    fn count(&self, address: IpAddr) -> usize {
-        self.by_address.get(&address).copied().unwrap_or(0)
-    }
-
     /// Evicts, of the connections that wait for their peers, one of the address with most connections, and there the
     /// one that has waited for longest.
     fn evict(&mut self, may_go: impl Fn(&Entry) -> bool) -> Option<()> {
         let waiting = self.guests.iter().filter(|(_, entry)| may_go(entry));
         let ranked = waiting.filter_map(|(number, entry)| {
-            let weight = entry.address.map_or(0, |address| self.count(address).div_ceil(USUAL));
+            let weight = self.by_address.weight(entry.address);
             Some(((weight, std::cmp::Reverse(entry.waits_since?)), *number))
         });
         let (_, number) = ranked.max()?;
@@ -141,14 +132,7 @@ impl Table {
 
     fn forget(&mut self, number: u64) -> Option<Entry> {
         let entry = self.guests.remove(&number)?;
-        if let Some(address) = entry.address
-            && let Some(count) = self.by_address.get_mut(&address)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&address);
-            }
-        }
+        self.by_address.remove(entry.address);
         Some(entry)
     }
 }
@@ -187,6 +171,9 @@ impl Drop for Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Number of connections that count as usual.
+    const USUAL: usize = 4;
 
     fn admission(connections: usize, per_address: usize, trusted: &str) -> Admission {
         let trusted = trusted.split(',').filter(|text| !text.is_empty());

@@ -27,6 +27,14 @@ const LEAST_SEGMENTS: u64 = 4;
 const MOST_SEGMENTS: u64 = 512;
 /// Fewest connections of a port with which a process starts.
 const LEAST_CONNECTIONS: u64 = 8;
+/// Most connections that have made room for others and still end in order.
+const MOST_ENDING: usize = 64;
+
+/// Returns how many of a port's connections, beside those that are admitted, may be ending: they have made room for
+/// others, and send a last response or finish a request that had just begun.
+pub fn ending(connections: usize) -> usize {
+    (connections / 16).clamp(1, MOST_ENDING)
+}
 
 /// What the options ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,10 +83,12 @@ impl DescriptorPlan {
     pub fn new(limit: u64, needs: DescriptorNeeds) -> Result<Self, TooFewDescriptors> {
         let DescriptorNeeds { disks, own, main, console } = needs;
         let [disks, own, main, console] = [disks, own, main, console].map(|number| number as u64);
-        let fixed = OF_PROCESS + disks * OF_DISK + own.min(limit / 4);
+        let ending = ending(needs.main) as u64;
+        let fixed = OF_PROCESS + disks * OF_DISK + own.min(limit / 4) + ending.min(limit / 32);
         let ports = if console > 0 { 2 } else { 1 };
         let least = fixed + disks * LEAST_SEGMENTS * OF_SEGMENT + ports * LEAST_CONNECTIONS;
-        let wanted = OF_PROCESS + own + main + console + disks * (OF_DISK + MOST_SEGMENTS * OF_SEGMENT);
+        let wanted =
+            OF_PROCESS + own + main + ending + console + disks * (OF_DISK + MOST_SEGMENTS * OF_SEGMENT);
         if limit < least {
             return Err(TooFewDescriptors { limit, least, wanted });
         }
@@ -179,7 +189,7 @@ mod tests {
             if let Ok(plan) = DescriptorPlan::new(limit, needs) {
                 let disks = disks as u64;
                 let taken = OF_PROCESS + disks * (OF_DISK + OF_SEGMENT * plan.segments as u64)
-                    + (own as u64).min(limit / 4) + (plan.main + plan.console) as u64;
+                    + (own as u64).min(limit / 4) + (plan.main + ending(plan.main) + plan.console) as u64;
                 prop_assert!(taken <= limit, "{taken} of {limit}: {plan:?}");
                 prop_assert!(plan.main >= main.min(LEAST_CONNECTIONS as usize));
                 prop_assert!(plan.console >= console.min(LEAST_CONNECTIONS as usize));

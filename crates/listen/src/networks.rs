@@ -66,6 +66,12 @@ impl Networks {
         let address = as_v6(address);
         self.0.iter().any(|network| address & mask(network.bits) == network.first)
     }
+
+    /// Returns what counts as the peer's address where these are the trusted proxies; `None` for one of them, which stands
+    /// for many peers.
+    pub fn counted(&self, address: IpAddr) -> Option<IpAddr> {
+        (!self.contains(address)).then(|| counted(address))
+    }
 }
 
 impl FromIterator<Network> for Networks {

@@ -179,40 +179,45 @@ async fn shake_hands(acceptor: TlsAcceptor, stream: TcpStream) -> Handshake {
 
 impl Connections {
     async fn run(self, stream: TcpStream, remote: SocketAddr, admitted: AdmittedPeer) {
-        let hooks = self.gateway.shared.hooks.clone();
-        hooks.metrics.connection(true);
+        let metrics = Arc::clone(&self.gateway.shared.hooks.metrics);
+        metrics.connection(true);
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, %remote, "TCP_NODELAY cannot be set");
         }
         let peer = &admitted.peer;
-        match &self.tls {
-            None => self.serve(stream, remote, peer).await,
-            Some(certificates) => {
-                let acceptor = TlsAcceptor::from(certificates.server_config());
-                let shared = &self.gateway.shared;
-                let limit = shared.options.limits.handshake_timeout;
-                let handshake = shared.runtime.timeout(limit, shake_hands(acceptor, stream));
-                // A connection that must make room cannot wait until its handshake is over.
-                let outcome = tokio::select! {
-                    outcome = handshake => outcome.ok(),
-                    () = peer.evicted() => None,
-                };
-                match outcome {
-                    Some(Handshake::Done(stream)) => self.serve(*stream, remote, peer).await,
-                    Some(Handshake::Plain(stream)) => {
-                        hooks.metrics.refused("plain");
-                        send_at_once(stream, PLAIN_TO_TLS);
-                    }
-                    Some(Handshake::Failed(error)) => {
-                        tracing::debug!(%error, %remote, "a TLS handshake failed");
-                        hooks.metrics.refused("handshake");
-                    }
-                    None => hooks.metrics.refused("handshake"),
-                }
-            }
+        tokio::select! {
+            () = self.converse(stream, remote, peer) => {}
+            () = peer.broken_off() => {}
         }
-        hooks.metrics.connection(false);
+        metrics.connection(false);
         drop((admitted, self.alive));
+    }
+
+    /// Shakes hands, if the port has TLS, and serves the connection.
+    async fn converse(&self, stream: TcpStream, remote: SocketAddr, peer: &Arc<Peer>) {
+        let Some(certificates) = &self.tls else { return self.serve(stream, remote, peer).await };
+        let shared = &self.gateway.shared;
+        let metrics = &shared.hooks.metrics;
+        let acceptor = TlsAcceptor::from(certificates.server_config());
+        let limit = shared.options.limits.handshake_timeout;
+        let handshake = shared.runtime.timeout(limit, shake_hands(acceptor, stream));
+        // A connection that must make room cannot wait until its handshake is over.
+        let outcome = tokio::select! {
+            outcome = handshake => outcome.ok(),
+            () = peer.evicted() => None,
+        };
+        match outcome {
+            Some(Handshake::Done(stream)) => self.serve(*stream, remote, peer).await,
+            Some(Handshake::Plain(stream)) => {
+                metrics.refused("plain");
+                send_at_once(stream, PLAIN_TO_TLS);
+            }
+            Some(Handshake::Failed(error)) => {
+                tracing::debug!(%error, %remote, "a TLS handshake failed");
+                metrics.refused("handshake");
+            }
+            None => metrics.refused("handshake"),
+        }
     }
 
     async fn serve<S>(&self, stream: S, remote: SocketAddr, peer: &Arc<Peer>)

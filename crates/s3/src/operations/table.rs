@@ -102,7 +102,7 @@ impl Operation {
         Self { parameters, ..self }
     }
 
-    const fn if_(self, conditions: &'static [&'static str]) -> Self {
+    const fn evaluates(self, conditions: &'static [&'static str]) -> Self {
         Self { conditions, ..self }
     }
 
@@ -406,13 +406,16 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     bucket(Verb::Post, "WriteGetObjectResponse", "s3-object-lambda:WriteGetObjectResponse")
         .with_header("x-amz-request-route"),
     // Objects.
-    object(Verb::Get, "GetObject", "s3:GetObject").takes(RESPONSE).if_(OF_READ).by(Translator),
-    object(Verb::Head, "HeadObject", "s3:GetObject").takes(RESPONSE).if_(OF_READ).by(Translator),
-    object(Verb::Put, "PutObject", "s3:PutObject").if_(OF_WRITE).by(Translator).stream(),
-    object(Verb::Delete, "DeleteObject", "s3:DeleteObject").takes(VERSION).if_(OF_DELETE).by(Translator),
+    object(Verb::Get, "GetObject", "s3:GetObject").takes(RESPONSE).evaluates(OF_READ).by(Translator),
+    object(Verb::Head, "HeadObject", "s3:GetObject").takes(RESPONSE).evaluates(OF_READ).by(Translator),
+    object(Verb::Put, "PutObject", "s3:PutObject").evaluates(OF_WRITE).by(Translator).stream(),
+    object(Verb::Delete, "DeleteObject", "s3:DeleteObject")
+        .takes(VERSION)
+        .evaluates(OF_DELETE)
+        .by(Translator),
     object(Verb::Put, "CopyObject", "s3:PutObject")
         .with_header("x-amz-copy-source")
-        .if_(OF_COPY)
+        .evaluates(OF_COPY)
         .by(Translator),
     object(Verb::Get, "GetObjectAttributes", "s3:GetObjectAttributes")
         .at(&[any("attributes")])
@@ -445,15 +448,15 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     object(Verb::Put, "UploadPartCopy", "s3:PutObject")
         .at(&[any("partNumber"), any("uploadId")])
         .with_header("x-amz-copy-source")
-        .if_(OF_SOURCE)
+        .evaluates(OF_SOURCE)
         .by(Translator),
     object(Verb::Post, "CompleteMultipartUpload", "s3:PutObject")
         .at(&[any("uploadId")])
-        .if_(OF_WRITE)
+        .evaluates(OF_WRITE)
         .by(Translator),
     object(Verb::Delete, "AbortMultipartUpload", "s3:AbortMultipartUpload")
         .at(&[any("uploadId")])
-        .if_(&["x-amz-if-match-initiated-time"])
+        .evaluates(&["x-amz-if-match-initiated-time"])
         .by(Translator),
     object(Verb::Get, "ListParts", "s3:ListMultipartUploadParts")
         .at(&[any("uploadId")])
@@ -495,12 +498,12 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     object(Verb::Put, "PutObjectAnnotation", "s3:PutObjectAnnotation")
         .at(&[any("annotation"), any("annotationName")])
         .takes(VERSION)
-        .if_(&["x-amz-object-if-match"])
+        .evaluates(&["x-amz-object-if-match"])
         .stream(),
     object(Verb::Delete, "DeleteObjectAnnotation", "s3:DeleteObjectAnnotation")
         .at(&[any("annotation"), any("annotationName")])
         .takes(VERSION)
-        .if_(&["x-amz-object-if-match"]),
+        .evaluates(&["x-amz-object-if-match"]),
     // Of directory buckets, which no origin has: their endpoints take other signatures.
     object(Verb::Put, "RenameObject", "s3express:RenameObject")
         .at(&[any("renameObject")])

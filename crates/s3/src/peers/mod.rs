@@ -6,7 +6,8 @@
 //! memory is short, ours or what the system holds of responses, the last [`Limits::pressed_window`] counts, and the
 //! slowest are cut first. When connections run out, one is closed whose peer never sent a valid signature, idle or
 //! sending, of the address that has the most of these; else an idle one: one of the address with most connections, and
-//! of those the one that has been idle for longest.
+//! of those the one that has been idle for longest. What is closed may still send a last response, or finish a request
+//! that began at that very moment; a few connections may be ending so, and one more breaks the first of them off.
 //!
 //! Waiting for the store does not count against a peer, and a lump of bytes counts for the whole window: a peer that
 //! moves twice the minimum on average finishes, however the network chops its bytes.
@@ -15,14 +16,14 @@ mod in_flight;
 mod peer;
 mod rate;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use striate_listen::admission::USUAL;
-use striate_listen::networks::counted;
+use striate_listen::AddressCounts;
+use striate_listen::descriptors::ending;
 use striate_runtime::Runtime;
 
 use crate::audit::RequestMetrics;
@@ -66,7 +67,9 @@ pub(crate) struct Peers {
 struct PeerTable {
     last: u64,
     connections: HashMap<u64, WatchedPeer>,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: AddressCounts,
+    /// Those of the connections that have made room for others, and count no more; the first one first.
+    ending: VecDeque<u64>,
 }
 
 struct WatchedPeer {
@@ -80,6 +83,8 @@ struct WatchedPeer {
     idle: u32,
     /// Number of ticks in which nobody had signed its request.
     unknown: u32,
+    /// Whether it has made room for another.
+    is_ending: bool,
 }
 
 /// An admitted connection; forgotten when dropped.
@@ -93,7 +98,7 @@ pub(crate) struct AdmittedPeer {
 /// Why a connection was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerLimit {
-    /// All connections are in use, and none is idle.
+    /// All connections are in use, and none can make room.
     Connections,
     /// All connections of its address are in use.
     Address,
@@ -126,13 +131,14 @@ impl Peers {
     /// # Errors
     /// The limit that is reached.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<AdmittedPeer, PeerLimit> {
-        let address = (!self.limits.trusted_proxies.contains(address)).then(|| counted(address));
+        let address = self.limits.trusted_proxies.counted(address);
         let mut table = self.table.lock();
-        if address.is_some_and(|address| table.of_address(address) >= self.limits.connections_per_address) {
+        if address.is_some_and(|address| table.by_address.of(address) >= self.limits.connections_per_address)
+        {
             let number = table.idle(|watched| watched.address == address);
             self.make_room(&mut table, number.ok_or(PeerLimit::Address)?);
         }
-        if table.connections.len() >= self.limits.connections {
+        if table.connections.len() - table.ending.len() >= self.limits.connections {
             let number = table.dispensable(self.pressed_ticks(), self.least(self.pressed_ticks()));
             self.make_room(&mut table, number.ok_or(PeerLimit::Connections)?);
         }
@@ -146,18 +152,21 @@ impl Peers {
             begun: 0,
             idle: 0,
             unknown: 0,
+            is_ending: false,
         };
         table.connections.insert(number, watched);
-        if let Some(address) = address {
-            *table.by_address.entry(address).or_default() += 1;
-        }
+        table.by_address.add(address);
         Ok(AdmittedPeer { peers: Arc::clone(self), number, peer })
     }
 
     fn make_room(&self, table: &mut PeerTable, number: u64) {
-        if let Some(victim) = table.forget(number) {
-            victim.peer.cut();
-            self.metrics.cut("room");
+        table.end(number);
+        self.metrics.cut("room");
+        if table.ending.len() > ending(self.limits.connections)
+            && let Some(number) = table.ending.pop_front()
+            && let Some(watched) = table.connections.remove(&number)
+        {
+            watched.peer.break_off();
         }
     }
 
@@ -180,6 +189,10 @@ impl Peers {
         let mut slow = Vec::new();
         for watched in table.connections.values_mut() {
             if watched.peer.waits() == PeerWait::NotForPeer {
+                if watched.is_ending && watched.peer.is_idle() {
+                    // A request had just begun when it made room.
+                    watched.peer.cut();
+                }
                 continue;
             }
             if watched.rate.of_last(ticks).is_some_and(|bytes| bytes < least) {
@@ -225,15 +238,16 @@ impl Peers {
 }
 
 impl PeerTable {
-    fn of_address(&self, address: IpAddr) -> usize {
-        self.by_address.get(&address).copied().unwrap_or(0)
+    /// Returns the connections that have not made room yet.
+    fn staying(&self) -> impl Iterator<Item = (&u64, &WatchedPeer)> {
+        self.connections.iter().filter(|(_, watched)| !watched.is_ending)
     }
 
     /// Returns the idle connection that is missed least, of those that `may_go`.
     fn idle(&self, may_go: impl Fn(&WatchedPeer) -> bool) -> Option<u64> {
-        let idle = self.connections.iter().filter(|(_, watched)| watched.peer.is_idle() && may_go(watched));
+        let idle = self.staying().filter(|(_, watched)| watched.peer.is_idle() && may_go(watched));
         let rank = |(number, watched): (&u64, &WatchedPeer)| {
-            let weight = watched.address.map_or(0, |address| self.of_address(address).div_ceil(USUAL));
+            let weight = self.by_address.weight(watched.address);
             // The oldest of those that have been idle for equally long, so that no new connection is cut.
             ((!watched.peer.is_known(), weight, watched.idle, std::cmp::Reverse(*number)), *number)
         };
@@ -253,8 +267,7 @@ impl PeerTable {
         if let Some(number) = self.unknown(|_| true) {
             return Some(number);
         }
-        let rated =
-            self.connections.iter().filter(|(_, watched)| watched.peer.waits() != PeerWait::NotForPeer);
+        let rated = self.staying().filter(|(_, watched)| watched.peer.waits() != PeerWait::NotForPeer);
         let rated = rated.filter_map(|(number, watched)| Some((watched.rate.of_last(ticks)?, *number)));
         rated.filter(|(bytes, _)| *bytes < least).min().map(|(_, number)| number)
     }
@@ -262,7 +275,7 @@ impl PeerTable {
     /// Returns the oldest connection whose sender is not known, of the address that has the most of them.
     fn unknown(&self, is_wanted: impl Fn(&WatchedPeer) -> bool) -> Option<u64> {
         let mut by_address: HashMap<Option<IpAddr>, (usize, u64)> = HashMap::new();
-        for (number, watched) in &self.connections {
+        for (number, watched) in self.staying() {
             if watched.is_unknown() && is_wanted(watched) {
                 let (count, oldest) = by_address.entry(watched.address).or_insert((0, *number));
                 // Behind a trusted proxy are many.
@@ -275,17 +288,21 @@ impl PeerTable {
         most.map(|(_, oldest)| oldest)
     }
 
-    fn forget(&mut self, number: u64) -> Option<WatchedPeer> {
-        let watched = self.connections.remove(&number)?;
-        if let Some(address) = watched.address
-            && let Some(count) = self.by_address.get_mut(&address)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&address);
-            }
+    /// Makes a connection end. It counts no more, and is watched until it has ended.
+    fn end(&mut self, number: u64) {
+        let Some(watched) = self.connections.get_mut(&number) else { return };
+        watched.is_ending = true;
+        watched.peer.cut();
+        self.by_address.remove(watched.address);
+        self.ending.push_back(number);
+    }
+
+    fn forget(&mut self, number: u64) {
+        match self.connections.remove(&number) {
+            Some(watched) if watched.is_ending => self.ending.retain(|other| *other != number),
+            Some(watched) => self.by_address.remove(watched.address),
+            None => {}
         }
-        Some(watched)
     }
 }
 

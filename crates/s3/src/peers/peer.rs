@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use striate_client::Payer;
+use tokio::sync::Notify;
 
 use crate::documents::{FairPool, Hold};
 
@@ -71,6 +72,8 @@ pub(crate) struct Peer {
     task: AtomicWaker,
     /// Whether the connection must not be closed at once after its last response.
     lingers: AtomicBool,
+    /// Notified when the connection must end at once, whatever it does.
+    broken_off: Notify,
     /// What counts as the peer's address.
     address: Option<IpAddr>,
     /// Whether the current request, or the last one, had a valid signature.
@@ -147,6 +150,16 @@ impl Peer {
             false => Poll::Pending,
         })
         .await
+    }
+
+    /// Ends the connection at once, whatever it does.
+    pub fn break_off(&self) {
+        self.broken_off.notify_one();
+    }
+
+    /// Completes when the connection must end at once.
+    pub async fn broken_off(&self) {
+        self.broken_off.notified().await;
     }
 
     /// Makes the connection linger when it closes.

@@ -195,7 +195,8 @@ fn connections_of_an_address_are_bounded_and_the_longest_idle_one_makes_room() {
     }
     assert_eq!(peers.admit(address(3)).err(), Some(PeerLimit::Connections), "all are at work");
     drop(admitted);
-    assert_eq!(peers.table.lock().by_address.len(), 1);
+    drop(late);
+    assert!(peers.table.lock().by_address.is_empty());
 }
 
 /// Forms that nobody has signed, from two addresses, beside an idle connection whose last request was signed.
@@ -231,6 +232,40 @@ fn an_idle_connection_on_which_a_request_has_begun_is_not_closed() {
     admitted.peer.cut();
     admitted.peer.begin_request();
     assert!(!admitted.peer.await_request(&cx()));
+}
+
+/// Bytes that arrive at the moment in which a connection makes room: it is served, watched, and closed after that.
+#[test]
+fn a_connection_that_made_room_when_a_request_began_is_watched_until_it_ends() {
+    let (peers, cuts) = peers();
+    let mut admitted: Vec<_> = (1..5).map(|number| peers.admit(address(number)).ok().unwrap()).collect();
+    admitted[1..].iter().for_each(|admitted| admitted.peer.begin_request());
+    let _next = peers.admit(address(5)).ok().unwrap();
+    let ending = admitted.remove(0);
+    ending.peer.begin_request();
+    assert!(!ending.peer.await_body(&cx()));
+    (0..30).for_each(|_| peers.sweep(false));
+    assert_eq!(*cuts.0.lock(), ["room", "rate"]);
+    assert!(ending.peer.await_body(&cx()), "it sends nothing");
+    ending.peer.stop_waiting(PeerWait::ForBody);
+    ending.peer.end_request();
+    peers.sweep(false);
+    assert!(ending.peer.await_request(&cx()), "it is idle again");
+    drop(ending);
+    assert!(peers.table.lock().ending.is_empty());
+}
+
+#[test]
+fn few_connections_may_be_ending_and_one_more_breaks_the_first_off() {
+    let (peers, _) = peers();
+    let broken_off =
+        |admitted: &AdmittedPeer| futures::FutureExt::now_or_never(admitted.peer.broken_off()).is_some();
+    let admitted: Vec<_> = (1..8).map(|number| peers.admit(address(number)).ok().unwrap()).collect();
+    let ended: Vec<_> = admitted.iter().map(broken_off).collect();
+    assert_eq!(ended, [true, true, false, false, false, false, false], "three made room, one may be ending");
+    drop(admitted);
+    let table = peers.table.lock();
+    assert!(table.connections.is_empty() && table.ending.is_empty() && table.by_address.is_empty());
 }
 
 #[test]
