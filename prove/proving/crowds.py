@@ -1,10 +1,11 @@
 """Crowds: very many connections to a port that do nothing useful, from one address or from many.
 
-Each member of a crowd connects, does what its kind does, and connects again a second after it was closed. There are four kinds:
+Each member of a crowd connects, does what its kind does, and connects again a second after it was closed. There are five kinds:
 
     idle       connects and says nothing
     handshake  sends the first bytes of a TLS handshake and nothing more
     head       sends the first half of a request's head
+    body       sends the head of a POST, and nothing of its body
     pipeline   sends the same GET again and again, and never reads an answer
 """
 
@@ -94,7 +95,8 @@ async def misbehave(peer, kind, path):
     if kind == "pipeline":
         while True:
             await loop.sock_sendall(peer, request * 50)
-    first = {"idle": b"", "handshake": FIRST_BYTES_OF_TLS, "head": request[:-10]}[kind]
+    post = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n".encode()
+    first = {"idle": b"", "handshake": FIRST_BYTES_OF_TLS, "head": request[:-10], "body": post}[kind]
     await loop.sock_sendall(peer, first)
     # Ends when the server closes the connection.
     while await loop.sock_recv(peer, 4096):

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(TARGET != "striate", reason="the limits are Stri
 PATIENCE_S = 20
 
 
-def ask(url):
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+def ask(url, patience_s=PATIENCE_S):
+    with urllib.request.urlopen(url, timeout=patience_s) as answer:
         return answer.status
 
 
@@ -33,6 +33,13 @@ def test_health_and_metrics_are_answered_beside_a_crowd(crowded, kind, addresses
     with Crowd(crowded.console_port, kind, 300, addresses):
         for path in ("/health/live", "/health/ready", "/metrics"):
             assert ask(crowded.console + path) == 200
+
+
+def test_sign_ins_that_never_arrive_keep_nobody_from_status_and_metrics(crowded):
+    with Crowd(crowded.console_port, "body", 100, MANY, "/api/sign-in"):
+        for path in ("/health/ready", "/metrics", "/api/status"):
+            # Less than the time for a whole request, after which these give up by themselves.
+            assert ask(crowded.console + path, patience_s=10) == 200
 
 
 @pytest.mark.parametrize("addresses", [ONE, MANY], ids=["one", "many"])

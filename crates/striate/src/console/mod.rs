@@ -168,8 +168,13 @@ impl Console {
                 self.health().await
             }
             "/api/sign-in" if request.method() == Method::POST => {
+                // Until it has arrived it costs no work, and a sender that stops holds no place.
+                let wish = match read_sign_in(request).await {
+                    Ok(wish) => wish,
+                    Err(wrong) => return plain(StatusCode::BAD_REQUEST, wrong),
+                };
                 let work = self.begin_work(guest).await;
-                let answer = self.sign_in(request, peer).await;
+                let answer = self.sign_in(wish, peer).await;
                 drop(work);
                 if answer.status() == StatusCode::FORBIDDEN {
                     self.shared.cluster.runtime().sleep(sign_ins::DELAY).await;
@@ -266,14 +271,7 @@ impl Console {
         }
     }
 
-    async fn sign_in(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
-        let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES).collect().await;
-        let Ok(body) = body.map(|body| body.to_bytes()) else {
-            return plain(StatusCode::BAD_REQUEST, "the request is too long or incomplete\n");
-        };
-        let Ok(wish) = serde_json::from_slice::<SignIn>(&body) else {
-            return plain(StatusCode::BAD_REQUEST, "write {\"access_key\": …, \"secret\": …}\n");
-        };
+    async fn sign_in(&self, wish: SignIn, peer: SocketAddr) -> Response<Full<Bytes>> {
         let secret = Zeroizing::new(wish.secret);
         let runtime = self.shared.cluster.runtime();
         if let Verdict::Refused { first } = self.shared.wrong_sign_ins.admit(peer.ip(), runtime.now()) {
@@ -295,6 +293,16 @@ impl Console {
         let text = serde_json::json!({ "token": token.as_str() }).to_string();
         with_type(StatusCode::OK, "application/json", text)
     }
+}
+
+/// Reads the body of a sign-in.
+///
+/// # Errors
+/// What is wrong with it.
+async fn read_sign_in(request: Request<Incoming>) -> Result<SignIn, &'static str> {
+    let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES).collect().await;
+    let body = body.map_err(|_| "the request is too long or incomplete\n")?.to_bytes();
+    serde_json::from_slice(&body).map_err(|_| "write {\"access_key\": …, \"secret\": …}\n")
 }
 
 fn refused() -> Response<Full<Bytes>> {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use striate_listen::networks::counted;
 use striate_runtime::Instant;
 
 /// Wrong sign-ins of one address in [`WINDOW`] after which its others are refused unseen.
@@ -34,14 +35,6 @@ pub(super) enum Verdict {
     Refused {
         first: bool,
     },
-}
-
-/// Returns the address whose sign-ins are counted together: of IPv6 a network of 64 bits, which one user may own.
-fn counted(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-        address => address,
-    }
 }
 
 impl WrongSignIns {
