@@ -231,15 +231,13 @@ impl Process {
 
     async fn reopen(&self, member: &Member, site: &DiskSite, lock: &mut DirectoryLock) -> Result<(), Ending> {
         let cluster = self.trust.own_name().cluster;
-        let looked_for = member.clone();
-        self.runtime.run_blocking(move || find_member(&looked_for, cluster, u64::MAX)).await?;
-        // The directory that is there may be another one than the one that was locked, of the same disk.
-        let taken = match lock.is_in(&member.path) {
-            true => None,
-            false => {
-                Some(DirectoryLock::take(&member.path).map_err(|error| Ending::Failed(error.to_string()))?)
-            }
+        let (looked_for, locked) = (member.clone(), lock.locked());
+        let find = move || {
+            find_member(&looked_for, cluster, u64::MAX)?;
+            DirectoryLock::take_again(&looked_for.path, Some(locked))
+                .map_err(|error| Ending::Failed(error.to_string()))
         };
+        let taken = self.runtime.run_blocking(find).await?;
         site.reopen(&self.runtime, cluster, member).await.map_err(Ending::Failed)?;
         if let Some(taken) = taken {
             *lock = taken;

@@ -55,7 +55,7 @@ pub use open::OpenedCluster;
 pub(super) use open::layout;
 pub use settings::{Caching, Settings};
 
-/// Time for each of the steps in which a store is closed, of which one waits for its disks.
+/// Time for each step of closing a store. One of the steps waits for the disks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A running store. Cheap to clone.

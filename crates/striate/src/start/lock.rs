@@ -1,6 +1,6 @@
 //! One server per directory: a lock that the operating system releases with the process.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,30 @@ pub const LOCK_FILE: &str = "lock";
 pub struct DirectoryLock {
     _file: File,
     /// State folder; while it is open, nothing else can get its inode.
-    folder: File,
+    _folder: File,
+    locked: LockedFolder,
+}
+
+/// Which state folder is locked, whatever happens to its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockedFolder {
+    device: u64,
+    inode: u64,
+}
+
+impl From<&Metadata> for LockedFolder {
+    fn from(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+impl LockedFolder {
+    /// Returns true if the locked state folder is the one in this directory, whatever has happened to its files. Blocks
+    /// while the disk hangs.
+    pub fn is_in(self, directory: &Path) -> bool {
+        let found = fs::symlink_metadata(directory.join(STATE_FOLDER));
+        found.is_ok_and(|found| LockedFolder::from(&found) == self)
+    }
 }
 
 /// Why a directory cannot be locked.
@@ -51,6 +74,7 @@ impl DirectoryLock {
             Err(error) => return Err(fail(error)),
         }
         let held = File::open(&folder).map_err(fail)?;
+        let locked = LockedFolder::from(&held.metadata().map_err(fail)?);
         let path = folder.join(LOCK_FILE);
         let file = OpenOptions::new()
             .create(true)
@@ -60,19 +84,27 @@ impl DirectoryLock {
             .open(path)
             .map_err(fail)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { _file: file, folder: held }),
+            Ok(()) => Ok(Self { _file: file, _folder: held, locked }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Held(directory.to_owned())),
             Err(error) => Err(fail(error.into())),
         }
     }
 
-    /// Returns true if the locked state folder is the one in this directory, whatever has happened to its files.
-    pub fn is_in(&self, directory: &Path) -> bool {
-        let found = fs::symlink_metadata(directory.join(STATE_FOLDER));
-        match (found, self.folder.metadata()) {
-            (Ok(found), Ok(held)) => (found.dev(), found.ino()) == (held.dev(), held.ino()),
-            _ => false,
+    /// Locks the directory unless its state folder is the one that is `locked` already: the one that is there may be
+    /// another one of the same disk.
+    ///
+    /// # Errors
+    /// As for [`DirectoryLock::take`].
+    pub fn take_again(directory: &Path, locked: Option<LockedFolder>) -> Result<Option<Self>, LockError> {
+        match locked.is_some_and(|locked| locked.is_in(directory)) {
+            true => Ok(None),
+            false => Self::take(directory).map(Some),
         }
+    }
+
+    /// Returns which state folder is locked.
+    pub fn locked(&self) -> LockedFolder {
+        self.locked
     }
 }
 
@@ -86,10 +118,10 @@ mod tests {
         let held = DirectoryLock::take(directory.path()).unwrap();
         let error = DirectoryLock::take(directory.path()).unwrap_err();
         assert!(matches!(error, LockError::Held(_)) && error.to_string().contains("another server"));
-        assert!(held.is_in(directory.path()));
+        assert!(held.locked().is_in(directory.path()));
         fs::rename(directory.path().join(STATE_FOLDER), directory.path().join("aside")).unwrap();
         fs::create_dir(directory.path().join(STATE_FOLDER)).unwrap();
-        assert!(!held.is_in(directory.path()));
+        assert!(!held.locked().is_in(directory.path()));
         drop(held);
         DirectoryLock::take(directory.path()).unwrap();
     }

@@ -89,13 +89,13 @@ impl DiskSite {
         self.store.look().await;
     }
 
-    /// Returns why the site takes no writes until it is opened anew; `None` if it takes them, or will once its disk
+    /// Returns why the site takes no writes until it is reopened; `None` if it takes them, or will once its disk
     /// answers.
     pub fn failure(&self) -> Option<String> {
         self.store.failure()
     }
 
-    /// Opens the site's store anew, as [`ReopenableStore::reopen`] does. It never ends if the disk hangs.
+    /// Reopens the site's store, as [`ReopenableStore::reopen`] does. It never ends if the disk hangs.
     ///
     /// # Errors
     /// If the directory is not this member's, or its store cannot be used.

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use striate_commands::admin::find::{SOCKET_NAME, STATE_FOLDER};
 use striate_commands::failure::{Failure, Outcome};
 use striate_control::Members;
-use striate_core::{Profile, SiteId, Tier};
+use striate_core::{Layout, Profile, SiteId, Tier};
+use striate_meta::records::Bucket;
 use striate_meta::records::site::State;
 
 use super::Cluster;
@@ -40,7 +41,7 @@ impl Cluster {
     /// If no disk of the store is there, or too few would be left to take chunks.
     pub async fn set_disk_draining(&self, path: &Path, draining: bool) -> Outcome<LeavingDisk> {
         let _one_change = self.inner.changing.lock().await;
-        let member = self.member_at(path)?;
+        let member = self.member_at(path).await?;
         if draining {
             self.refuse_too_few_without(&member).await?;
         }
@@ -65,7 +66,7 @@ impl Cluster {
     /// left.
     pub async fn remove_disk(&self, path: &Path) -> Outcome<LeavingDisk> {
         let _one_change = self.inner.changing.lock().await;
-        let member = self.member_at(path)?;
+        let member = self.member_at(path).await?;
         self.refuse_too_few_without(&member).await?;
         let answers = {
             let state = self.inner.state.lock();
@@ -127,12 +128,14 @@ impl Cluster {
         if !holds(member.disk) {
             return Ok(());
         }
-        let spare = {
+        let spare: Vec<Member> = {
             let state = self.inner.state.lock();
             let spare =
                 state.live.values().filter(|live| !holds(live.member.disk) && live.suspect().is_none());
-            meta_directories(spare.map(|live| &live.member))
+            spare.map(|live| live.member.clone()).collect()
         };
+        // One of the disks may hang.
+        let spare = self.inner.runtime.run_blocking(move || meta_directories(spare.iter())).await;
         let _one_at_a_time = self.inner.restoring.lock().await;
         for directory in spare {
             match embedded.add_mirror(directory).await {
@@ -172,14 +175,21 @@ impl Cluster {
     }
 
     /// Returns the member whose directory is `path`, present or lost.
-    fn member_at(&self, path: &Path) -> Outcome<Member> {
+    async fn member_at(&self, path: &Path) -> Outcome<Member> {
         self.refuse_without_directories()?;
-        let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let state = self.inner.state.lock();
-        let live = state.live.values().map(|live| &live.member);
-        let found =
-            live.chain(&state.roster.members).find(|member| member.path == resolved || member.path == path);
-        found.cloned().ok_or_else(|| {
+        let find = |path: &Path| {
+            let state = self.inner.state.lock();
+            let live = state.live.values().map(|live| &live.member);
+            live.chain(&state.roster.members).find(|member| member.path == path).cloned()
+        };
+        if let Some(member) = find(path) {
+            return Ok(member);
+        }
+        // Its disk may hang.
+        let given = path.to_owned();
+        let resolved = self.inner.runtime.run_blocking(move || std::fs::canonicalize(given)).await;
+        resolved.ok().and_then(|resolved| find(&resolved)).ok_or_else(|| {
+            let state = self.inner.state.lock();
             let paths = state.roster.members.iter().map(|member| member.path.display().to_string());
             Failure::refused(format!(
                 "{} is no disk of this store; its disks are {}",
@@ -202,12 +212,8 @@ impl Cluster {
         let left = stripes.sites().iter().filter(|view| takes(view)).count();
         let buckets = self.client().list_buckets("", usize::MAX).await.map_err(Failure::failed)?;
         let here = buckets.iter().filter(|bucket| bucket.origin.is_none());
-        let named = here.filter_map(|bucket| {
-            let profile = bucket.profile.parse::<Profile>().ok()?;
-            Some((profile, format!("the profile of bucket {}", bucket.name)))
-        });
         let mut needs = vec![(self.profile(), "the default profile".to_owned())];
-        needs.extend(named);
+        needs.extend(here.flat_map(written_under));
         match too_few(left, &needs) {
             None => Ok(()),
             Some((profile, whose)) => Err(Failure::refused(format!(
@@ -220,6 +226,18 @@ impl Cluster {
     }
 }
 
+/// Returns the profiles under which a bucket's objects are written, its own and its storage classes', each with whose it
+/// is. (Objects of a class with a wide profile are written under the bucket's, and sealed later.)
+fn written_under(bucket: &Bucket) -> Vec<(Profile, String)> {
+    let own = (&bucket.profile, format!("the profile of bucket {}", bucket.name));
+    let classes = bucket.classes.iter();
+    let classes =
+        classes.map(|class| (&class.profile, format!("the class {} of bucket {}", class.class, bucket.name)));
+    let parsed = |(text, whose): (&String, String)| Some((text.parse::<Profile>().ok()?, whose));
+    let all = std::iter::once(own).chain(classes).filter_map(parsed);
+    all.filter(|(profile, _)| profile.layout != Layout::Wide).collect()
+}
+
 /// Returns the profile on disks that needs most chunks, if it needs more than `left`.
 fn too_few(left: usize, needs: &[(Profile, String)]) -> Option<&(Profile, String)> {
     let on_disks = needs.iter().filter(|(profile, _)| profile.tier == Tier::Disk);
@@ -230,7 +248,28 @@ fn too_few(left: usize, needs: &[(Profile, String)]) -> Option<&(Profile, String
 
 #[cfg(test)]
 mod tests {
+    use striate_meta::records::ClassProfile;
+
     use super::*;
+
+    #[test]
+    fn the_profiles_of_storage_classes_need_disks_too_but_wide_ones_do_not() {
+        let class =
+            |name: &str, profile: &str| ClassProfile { class: name.to_owned(), profile: profile.to_owned() };
+        let bucket = Bucket {
+            name: "backups".to_owned(),
+            profile: "rs(4,2)".to_owned(),
+            classes: vec![class("REDUCED_REDUNDANCY", "rs(6,2)"), class("STANDARD_IA", "wide(42,15,4)")],
+            ..Bucket::default()
+        };
+        let needs = written_under(&bucket);
+        assert_eq!(needs.len(), 2);
+        let (profile, whose) = too_few(7, &needs).expect("eight chunks");
+        assert_eq!(
+            (profile.to_string(), &**whose),
+            ("rs(6,2)".to_owned(), "the class REDUCED_REDUNDANCY of bucket backups")
+        );
+    }
 
     #[test]
     fn the_widest_profile_that_has_too_few_disks_is_named() {

@@ -14,7 +14,7 @@ use striate_meta::MetaError;
 use super::open::{layout, meta_directories, new_disk, write_rosters};
 use super::{Cluster, LiveMember};
 use crate::start::directories::{DirectoryContents, InspectedDirectory, inspect};
-use crate::start::lock::DirectoryLock;
+use crate::start::lock::{DirectoryLock, LockedFolder};
 use crate::start::remains::set_aside;
 use crate::start::roster::{Member, Roster};
 use crate::start::sealing;
@@ -38,7 +38,7 @@ impl Cluster {
     /// If it cannot be used, or the metadata does not accept the change.
     pub async fn admit(&self, path: &Path) -> Outcome<SiteId> {
         let _one_change = self.inner.changing.lock().await;
-        let inspected = inspect(path).map_err(Failure::refused)?;
+        let inspected = self.inspect(path).await?;
         refuse_occupied(&inspected)?;
         self.join_directory(inspected.path, None).await
     }
@@ -52,30 +52,51 @@ impl Cluster {
         let _one_change = self.inner.changing.lock().await;
         self.refuse_without_directories()?;
         self.look_at_directories().await;
-        self.refuse_healthy(path)?;
-        let inspected = inspect(path).map_err(Failure::refused)?;
+        let inspected = self.inspect(path).await?;
+        self.refuse_healthy(&inspected.path)?;
         self.refuse_own(&inspected)?;
         if !matches!(inspected.found, DirectoryContents::Remains(_)) {
             refuse_occupied(&inspected)?;
         }
         let old = self.lost_member(&inspected.path)?;
-        let aside = self.make_room(&inspected, &old)?;
+        let aside = self.make_room(&inspected, &old).await?;
         let new = self.join_directory(inspected.path, Some(old.clone())).await?;
         Ok(Replacement { old: old.site, new, aside })
     }
 
+    /// Inspects a directory on a thread of its own: its disk may hang.
+    async fn inspect(&self, path: &Path) -> Outcome<InspectedDirectory> {
+        let path = path.to_owned();
+        self.inner.runtime.run_blocking(move || inspect(&path)).await.map_err(Failure::refused)
+    }
+
+    /// Locks a directory on a thread of its own: its disk may hang.
+    pub(super) async fn lock(&self, path: &Path) -> Outcome<DirectoryLock> {
+        let path = path.to_owned();
+        let taken = self.inner.runtime.run_blocking(move || DirectoryLock::take(&path)).await;
+        taken.map_err(Failure::refused)
+    }
+
+    /// As [`Cluster::lock`], unless the directory's state folder is the one that is `locked` already.
+    pub(super) async fn lock_again(
+        &self,
+        path: &Path,
+        locked: Option<LockedFolder>,
+    ) -> Outcome<Option<DirectoryLock>> {
+        let path = path.to_owned();
+        let taken = self.inner.runtime.run_blocking(move || DirectoryLock::take_again(&path, locked)).await;
+        taken.map_err(Failure::refused)
+    }
+
     /// Moves the remains of a store out of a directory that is to replace `old`, if they are certainly not needed.
-    fn make_room(&self, inspected: &InspectedDirectory, old: &Member) -> Outcome<Option<PathBuf>> {
+    async fn make_room(&self, inspected: &InspectedDirectory, old: &Member) -> Outcome<Option<PathBuf>> {
         let path = &inspected.path;
-        let (cluster, is_held) = {
+        let (cluster, locked) = {
             let state = self.inner.state.lock();
-            let is_held = state.live.get(&old.site).is_some_and(|live| live.lock.is_in(path));
-            (state.roster.cluster, is_held)
+            (state.roster.cluster, state.live.get(&old.site).map(|live| live.lock.locked()))
         };
-        if !is_held {
-            // Another server may be about to use it.
-            drop(DirectoryLock::take(path).map_err(Failure::refused)?);
-        }
+        // Another server may be about to use it.
+        let is_held = self.lock_again(path, locked).await?.is_none();
         if let DirectoryContents::Remains(remains) = &inspected.found
             && let Some(reason) = remains.refusal(cluster, is_held)
         {
@@ -85,7 +106,8 @@ impl Cluster {
                 striate_commands::admin::find::STATE_FOLDER
             )));
         }
-        set_aside(path).map_err(|error| {
+        let moved = path.clone();
+        self.inner.runtime.run_blocking(move || set_aside(&moved)).await.map_err(|error| {
             Failure::failed(format!("{}: what is left in it cannot be moved: {error}", path.display()))
         })
     }
@@ -134,9 +156,8 @@ impl Cluster {
     }
 
     fn refuse_healthy(&self, path: &Path) -> Outcome {
-        let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let state = self.inner.state.lock();
-        let here = state.live.values().find(|live| live.member.path == resolved);
+        let here = state.live.values().find(|live| live.member.path == path);
         let is_healthy = here.is_some_and(|live| live.suspect().is_none() && live.is_there());
         match is_healthy {
             true => Err(Failure::refused(format!(
@@ -197,7 +218,7 @@ impl Cluster {
 
     /// Makes the blank directory a member, and replaces `old` if given.
     async fn join_directory(&self, path: PathBuf, old: Option<Member>) -> Outcome<SiteId> {
-        let lock = DirectoryLock::take(&path).map_err(Failure::refused)?;
+        let lock = self.lock(&path).await?;
         let roster_before = self.inner.state.lock().roster.clone();
         let member =
             Member { disk: new_disk(&self.inner.runtime), site: SiteId(roster_before.next_site), path };
@@ -206,9 +227,13 @@ impl Cluster {
             roster.members.retain(|other| old.as_ref().is_none_or(|old| old.disk != other.disk));
             roster.members.push(member.clone());
         });
-        let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", member.path.display()));
-        sealing::write(&member.path, &self.inner.services.sealing).map_err(fail)?;
-        next.write(&member.path, member.disk).map_err(fail)?;
+        let (key, roster, newcomer) = (self.inner.services.sealing.clone(), next.clone(), member.clone());
+        let write = move || {
+            sealing::write(&newcomer.path, &key)?;
+            roster.write(&newcomer.path, newcomer.disk)
+        };
+        let written = self.inner.runtime.run_blocking(write).await;
+        written.map_err(|error| Failure::failed(format!("{}: {error}", member.path.display())))?;
         let formats = &self.client().stripes().options().formats;
         let site = DiskSite::open(&self.inner.runtime, next.cluster, &member, formats).await;
         let site = site.map_err(Failure::failed)?;

@@ -1,10 +1,10 @@
 //! Takes disks back while the server runs: one that was away, and one that failed and is tried again.
 //!
-//! Every second the directories of those members are looked at that are not open, or whose store takes no writes until it
-//! is opened anew. Once one holds its member again, it is locked anew and opened as at a start
+//! Every second the server looks at the directories of members that are not open, or whose store takes no writes until it
+//! is reopened. Once a directory holds its member again, it is locked again and opened as at a start
 //! ([`striate_site::disk::ReopenableStore`] says what must be there). Then its roster is brought up to date, its
-//! metadata mirror joins anew, and its chunks are compared with what the metadata names there. Until then it counts as
-//! suspect.
+//! metadata mirror joins again, and its chunks are compared with those that the metadata names there. Until then the
+//! disk counts as suspect.
 //!
 //! Attempts that fail are repeated at growing intervals (module [`crate::start::attempts`]).
 
@@ -17,12 +17,12 @@ use striate_core::SiteId;
 
 use super::{Cluster, LiveMember};
 use crate::start::attempts::{Attempt, Ending, find_member};
-use crate::start::lock::DirectoryLock;
 use crate::start::roster::{Member, Roster};
 use crate::start::site::DiskSite;
 
 /// Interval between two looks at the directories.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The attempts to take disks back.
 #[derive(Debug, Default)]
 pub(in crate::start) struct Attempts(Mutex<BTreeMap<SiteId, Attempt>>);
@@ -85,17 +85,10 @@ impl Cluster {
         }
     }
 
-    /// Opens the store of a member anew.
+    /// Reopens the store of a member.
     async fn reopen(&self, member: &Member, site: &DiskSite) -> Outcome {
-        let is_held = {
-            let state = self.inner.state.lock();
-            state.live.get(&member.site).is_some_and(|live| live.lock.is_in(&member.path))
-        };
-        // The directory that is there may be another one than the one that was locked, of the same disk.
-        let lock = match is_held {
-            true => None,
-            false => Some(DirectoryLock::take(&member.path).map_err(Failure::refused)?),
-        };
+        let locked = self.inner.state.lock().live.get(&member.site).map(|live| live.lock.locked());
+        let lock = self.lock_again(&member.path, locked).await?;
         site.reopen(&self.inner.runtime, self.id(), member).await.map_err(Failure::failed)?;
         let _one_change = self.inner.changing.lock().await;
         let roster = {
@@ -115,7 +108,7 @@ impl Cluster {
 
     /// Opens a member that was not there, or could not be used, when the server started.
     async fn open_late(&self, member: &Member) -> Outcome {
-        let lock = DirectoryLock::take(&member.path).map_err(Failure::refused)?;
+        let lock = self.lock(&member.path).await?;
         let formats = &self.client().stripes().options().formats;
         let site = DiskSite::open(&self.inner.runtime, self.id(), member, formats).await;
         let site = site.map_err(Failure::failed)?;
