@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import loops
 from .servers import Striate
+from .waiting import seconds_until
 
 BUCKET = "disks"
 # Bound for a disk to be used again, and for a drain of a few MiB, in seconds. Rebuilding elsewhere begins after 15 minutes.
@@ -88,15 +89,6 @@ class Load:
 
 def site_of(server, number):
     return next(site for site in server.status()["sites"] if site["address"].endswith(f"/disk{number}"))
-
-
-def seconds_until(is_so, timeout_s):
-    began = time.monotonic()
-    while time.monotonic() - began < timeout_s:
-        if is_so():
-            return time.monotonic() - began
-        time.sleep(0.2)
-    return None
 
 
 def text_of(seconds):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from . import loops
 from .servers import Striate
+from .waiting import seconds_until
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -61,15 +62,6 @@ def prove_freshness(ledger, server, disk):
     ledger.add("Status follows within five seconds what others write to a disk and remove from it, without a write (C 12)",
                ", ".join("never" if seconds is None else f"{seconds:.1f} s" for seconds in took),
                all(seconds is not None and seconds <= 5 for seconds in took), "≤ 5 s each")
-
-
-def seconds_until(is_so, timeout_s=30):
-    began = time.monotonic()
-    while time.monotonic() - began < timeout_s:
-        if is_so():
-            return time.monotonic() - began
-        time.sleep(0.2)
-    return None
 
 
 class Contents:
