@@ -41,9 +41,9 @@ pub enum SecretOutput {
     File(PathBuf),
 }
 
-/// A place for a secret that is not made yet: the terminal, or a new file with mode 0600 that has room for it. Whoever
-/// makes a secret finds its place first, because a secret that cannot be shown is lost, and with it the one that it
-/// replaced. An unused file is removed again.
+/// A place for a secret that does not exist yet: the terminal, or a new file with mode 0600 that has room for it. Find
+/// the place before the secret is made: a secret that cannot be shown is lost, and so is the one that it replaced. A
+/// file that is not used is removed.
 #[derive(Debug)]
 pub struct SecretPlace {
     /// The new file; `None` for the terminal.
@@ -52,7 +52,7 @@ pub struct SecretPlace {
     folder: Option<PathBuf>,
 }
 
-/// Bytes that a new file holds until its secret comes, so that a full disk is noticed before.
+/// Bytes that a new file holds until its secret is written, so that a full disk is noticed before.
 const ROOM: usize = 1024;
 
 impl SecretPlace {
@@ -85,7 +85,7 @@ impl SecretPlace {
         Err(refused)
     }
 
-    /// Shows a key and its secret. A file that was not named gets the first free name after the key's.
+    /// Shows a key and its secret. A file that was not named by the caller gets the first free name for the key.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -137,8 +137,8 @@ fn reserve(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Gives the file at `path` the first free name after the key's, and returns its path. A file system that cannot, keeps
-/// the old name.
+/// Renames the file at `path` to the first free name for the key, and returns its path. Keeps the old name where the file
+/// system cannot rename without replacing.
 fn named_after(path: &Path, folder: &Path, access_key: &str) -> PathBuf {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     let names = std::iter::once(format!("striate-key-{access_key}.sh"))
@@ -153,7 +153,7 @@ fn named_after(path: &Path, folder: &Path, access_key: &str) -> PathBuf {
     path.to_owned()
 }
 
-/// Returns the folders in which a secret may be written if nobody names a file: the current one, and the temporary one.
+/// Returns the folders in which a secret may be written if no file is named: the current one, and the temporary one.
 pub fn usual_folders() -> Vec<PathBuf> {
     std::env::current_dir().into_iter().chain([std::env::temp_dir()]).collect()
 }

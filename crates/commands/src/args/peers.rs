@@ -12,9 +12,9 @@ use super::upkeep::time;
 /// What a client may occupy, and how fast it must be.
 #[derive(Clone, Debug, Args)]
 pub struct PeerArgs {
-    /// Connections at once. When all are taken, one whose client has signed nothing makes room, then an idle one, then one
-    /// below the minimum rate; else the next is answered 503. Fewer are admitted where the limit on open files (ulimit
-    /// -n) leaves no more; status says so then.
+    /// Connections at once. When all are taken, one more closes another: first one whose client has signed nothing, then an
+    /// idle one, then one below the minimum rate. If there is none, the new connection is answered 503. Where the limit on
+    /// open files (ulimit -n) leaves fewer, fewer are admitted, and status says so.
     #[arg(long, value_name = "N", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..),
           env = "STRIATE_MAX_CONNECTIONS")]
     pub max_connections: u32,
@@ -26,14 +26,14 @@ pub struct PeerArgs {
           env = "STRIATE_MAX_CONNECTIONS_PER_ADDRESS")]
     pub max_connections_per_address: u32,
 
-    /// Connections at once on the console's port. One more closes another: of the address with most of them, the one that
-    /// has waited for its peer for longest. Health checks are so answered whoever else connects.
+    /// Connections at once on the console's port. One more closes another: of the address with the most connections, the
+    /// one that has waited longest for its client. So health checks are answered however many clients connect.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_CONSOLE_MAX_CONNECTIONS")]
     pub console_max_connections: u32,
 
-    /// Proxies and load balancers between the clients and this process, as addresses or networks: `10.0.0.7,10.1.0.0/16`.
-    /// Through them come many clients, so the limits for one address do not apply to theirs.
+    /// Proxies and load balancers in front of this process, as addresses or networks: `10.0.0.7,10.1.0.0/16`. Many clients
+    /// come through each of them, so the limits for one address do not apply to theirs.
     #[arg(long, value_name = "NETWORK", env = "STRIATE_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
 
@@ -71,9 +71,9 @@ pub struct PeerArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = window, env = "STRIATE_HEAD_TIMEOUT")]
     pub head_timeout: Duration,
 
-    /// Memory for XML and JSON documents and forms' fields that arrive, in MiB; beyond it, the key and address that hold
-    /// the most are answered 503 SlowDown. As much as an eighth of it is added for what nobody has signed yet: long
-    /// heads, and forms up to their signature.
+    /// Memory for XML and JSON documents and the fields of forms, in MiB. When it is full, requests of the key and address
+    /// that hold the most are answered 503 SlowDown. Requests without a verified signature (long heads, and forms up to
+    /// their signature) have a further eighth of it to themselves.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..),
           env = "STRIATE_DOCUMENT_MEMORY_MIB")]
     pub document_memory_mib: u32,
@@ -90,13 +90,14 @@ impl PeerArgs {
 #[derive(Clone, Debug, Args)]
 pub struct HandshakeArgs {
     /// Connections of one address whose peer has not yet shown a certificate of the cluster. One more closes the one that
-    /// has waited for longest. Raise it where very many gateways and sites come through one address.
+    /// has waited longest. Raise it where very many gateways and sites come through one address.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..),
           env = "STRIATE_MAX_HANDSHAKES_PER_ADDRESS")]
     pub max_handshakes_per_address: u32,
 
     /// Proxies and address translation between the processes of the cluster, as addresses or networks:
-    /// `10.0.0.7,10.1.0.0/16`. Through them come many processes, so --max-handshakes-per-address does not apply to theirs.
+    /// `10.0.0.7,10.1.0.0/16`. Many processes come through each of them, so --max-handshakes-per-address does not apply to
+    /// theirs.
     #[arg(long, value_name = "NETWORK", env = "STRIATE_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
 }

@@ -16,10 +16,10 @@ pub(super) fn show(text: &str) -> Outcome {
         println!("{text}");
         return Ok(());
     }
-    let size = console::Term::stdout().size_checked();
+    let size = rustix::termios::tcgetwinsize(io::stdout());
     // A terminal that does not know its size reports 0.
-    let size = size.filter(|(rows, columns)| *rows > 0 && *columns > 0);
-    let (rows, columns) = size.map_or((24, 80), |(rows, columns)| (rows.into(), columns.into()));
+    let size = size.ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
+    let (rows, columns) = size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
     let written = StandardOutput.write_all(frame(text, rows, columns).as_bytes());
     let written = written.and_then(|()| StandardOutput.flush());
     written.map_err(|error| Failure::failed(format!("the standard output: {error}")))

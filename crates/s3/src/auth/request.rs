@@ -89,9 +89,9 @@ pub(crate) async fn verify(
     Err(Refusal::anonymous())
 }
 
-/// Checks that the names of a presigned URL's parameters are written as they are. Signatures cover decoded names, so
-/// whoever holds the URL could rewrite one; it would keep its signature, and lose or get a meaning wherever names are
-/// compared as written. No name that S3 knows needs encoding.
+/// Checks that the names of a presigned URL's parameters are not percent-encoded. Signatures cover decoded names, so
+/// anyone who has the URL could encode one: the signature would still fit, and the parameter would lose or gain a meaning
+/// wherever names are compared as written. No name that S3 knows needs encoding.
 fn check_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
     match names.find(|name| name.contains(['%', '+'])) {
         None => Ok(()),

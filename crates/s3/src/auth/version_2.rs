@@ -1,9 +1,9 @@
 //! Presigned URLs of Signature Version 2.
 //!
-//! Off unless the operator allows it. boto3 still presigns with it unless another version is configured. It signs less than Version 4: method, path, sub-resources, `x-amz-*` headers, content type and MD5, with
-//! HMAC-SHA1 (“Signing and Authenticating REST Requests”, S3 developer guide). Expiry is bounded as for Version 4. A request
-//! that carries anything else is refused: whoever holds the URL could have added it. The Authorization header of
-//! Version 2 is refused.
+//! Off unless the operator allows it. boto3 still presigns with it unless another version is configured. It signs less
+//! than Version 4: method, path, sub-resources, `x-amz-*` headers, content type and MD5, with HMAC-SHA1 (“Signing and
+//! Authenticating REST Requests”, S3 developer guide). Expiry is bounded as for Version 4. A request that carries anything
+//! else is refused, because anyone who has the URL could have added it. The Authorization header of Version 2 is refused.
 
 use hmac::{Hmac, Mac};
 use http::HeaderMap;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use striate_client::{Client, ClientOptions};
 use striate_core::{ClusterId, RackId, SiteId};
@@ -19,7 +20,7 @@ use striate_s3::{
 };
 use striate_site::{ChunkStore, LocalSite, QueueLimits, Site, SiteIdentity};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot, watch};
 use zeroize::Zeroizing;
 
 use crate::wire::{Answer, Connection, Request, Signer};
@@ -39,11 +40,30 @@ pub struct Fixture {
 
 /// Collects audit entries in order.
 #[derive(Default)]
-pub struct Entries(pub Mutex<Vec<AuditEntry>>);
+pub struct Entries(pub Mutex<Vec<AuditEntry>>, pub Fullness);
+
+/// Whether there is no room for more entries, and who waits for it.
+#[derive(Default)]
+pub struct Fullness {
+    pub is_full: watch::Sender<bool>,
+    /// Notified when a request begins to wait.
+    pub waits: Notify,
+}
 
 impl AuditSink for Entries {
     fn record(&self, entry: &AuditEntry) {
         self.0.lock().push(entry.clone());
+    }
+
+    fn await_room(&self) -> Option<BoxFuture<'_, ()>> {
+        let mut is_full = self.1.is_full.subscribe();
+        if !*is_full.borrow() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            self.1.waits.notify_one();
+            is_full.wait_for(|is_full| !is_full).await.unwrap();
+        }))
     }
 }
 

@@ -114,3 +114,22 @@ async fn a_connection_is_kept_for_many_requests() {
         assert_eq!(connection.ask(&put).await.status, 200);
     }
 }
+
+#[tokio::test]
+async fn while_the_audit_log_has_no_room_signed_requests_wait_and_strangers_are_refused_as_ever() {
+    let fixture = Fixture::open().await;
+    let full = &fixture.audit.1;
+    full.is_full.send_replace(true);
+    let before = fixture.metadata_calls();
+    let put = fixture.put("k", b"recorded");
+    let meanwhile = async {
+        full.waits.notified().await;
+        let stranger = fixture.raw(Request::new("GET", "/bucket/k")).await;
+        let calls = fixture.metadata_calls() - before;
+        full.is_full.send_replace(false);
+        (stranger.status, calls)
+    };
+    let (put, meanwhile) = futures::join!(put, meanwhile);
+    assert_eq!(meanwhile, (403, 0), "nothing is done before it can be recorded");
+    assert_eq!((put.status, &*fixture.get("k").await.body), (200, &b"recorded"[..]));
+}

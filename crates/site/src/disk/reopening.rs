@@ -1,18 +1,17 @@
-//! A disk store that can be opened anew while its process runs: when its disk has come back, or to try a disk again that
-//! failed.
+//! A disk store that can be reopened while its process runs, because its disk has come back or is worth another try.
 //!
-//! It is a start in every respect, never a flag that is cleared: the old store is closed, the directory is locked anew,
-//! and the index is rebuilt from the segments, whose records are synced before anything is acknowledged. Besides, this
-//! process knows what it has made durable, which a start cannot know. The directory must hold all of it, or it is an
-//! older copy of the disk: the highest fencing epoch, and every segment at its length at least. Segments carry random
-//! names and are only appended to, so what was written or deleted after a copy was made is missing there. (What a
-//! compaction has durably put elsewhere may be missing, too.)
+//! Reopening is a start in every respect, never a flag that is cleared: the old store is closed, the directory is locked
+//! again, and the index is rebuilt from the segments, whose records are synced before anything is acknowledged. In
+//! addition, this process knows what it has made durable, which a start cannot know. The directory must hold all of it:
+//! the highest fencing epoch, and every segment with at least its length. If it does not, it is an older copy of the
+//! disk: segments have random names and only grow, so a copy lacks the writes and deletes that came after it. (A segment
+//! whose live chunks a compaction has durably written elsewhere may be missing.)
 //!
-//! Segments that were condemned are condemned again first: the page cache still shows what the medium lost
-//! (design.md §10.1), and if that could not be recorded then, a scan must not believe it now. And a new file must reach
-//! the medium, so that a disk that only reads is not taken for a healthy one.
+//! Condemned segments are condemned again first: the page cache still shows bytes that the medium lost (design.md
+//! §10.1), and if the condemnation could not be recorded at the time, a scan must not believe them now. Then a new file
+//! must reach the medium, so that a disk that can only be read is not taken for a healthy one.
 //!
-//! Until all this has succeeded the old store stays, which refuses changes and still tries to read.
+//! Until all this has succeeded the old store stays. It refuses changes and still tries to read.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -32,7 +31,7 @@ use crate::filesystem::{FileSystem, TEMPORARY_EXTENSION};
 use crate::identity;
 use crate::store::{ChunkDraft, ChunkInfo, ChunkStore, HeldResources, StoreStatus};
 
-/// A [`DiskStore`] that can be opened anew.
+/// A [`DiskStore`] that can be reopened.
 #[derive(Debug)]
 pub struct ReopenableStore {
     runtime: Runtime,
@@ -40,7 +39,7 @@ pub struct ReopenableStore {
     root: PathBuf,
     options: DiskStoreOptions,
     current: RwLock<Arc<DiskStore>>,
-    /// Held while the store is opened anew.
+    /// Held while the store is reopened.
     reopening: Arc<Mutex<()>>,
 }
 
@@ -70,7 +69,7 @@ impl ReopenableStore {
         self.current.read().clone()
     }
 
-    /// Returns why the store takes no changes until it is opened anew. `None` if it takes them, or will once its disk
+    /// Returns why the store takes no changes until it is reopened. `None` if it takes them, or will once its disk
     /// answers.
     pub fn failure(&self) -> Option<String> {
         let store = self.current();
@@ -78,7 +77,7 @@ impl ReopenableStore {
         failure.filter(|_| store.shared.hang().is_none())
     }
 
-    /// Closes the store, if that has not been done, and opens it anew. Blocks, forever if the disk hangs.
+    /// Closes the store if it is open, and opens it again. Blocks, forever if the disk hangs.
     ///
     /// # Errors
     /// If the directory cannot be opened, or does not hold all that this process knows to be durable. The store then
@@ -88,7 +87,7 @@ impl ReopenableStore {
             return Err(DiskStoreError::Busy(self.root.clone()));
         };
         let old = self.current();
-        old.shut_down("it is being opened anew");
+        old.shut_down("it is being reopened");
         let new = DiskStore::open_again(
             &self.runtime,
             self.fs.clone(),
