@@ -8,14 +8,35 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use striate_commands::admin::find::STATE_FOLDER;
+
+use super::remains::ASIDE_PREFIX;
+
 /// Permissions of the group and of others.
 const OF_OTHERS: u32 = 0o077;
+
+/// Makes the files of stores in a directory private to their owner: those in the state folder, and those that `disk
+/// replace` moved aside.
+///
+/// # Errors
+/// If something cannot be read or changed. The next start tries again.
+pub fn tighten_directory(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_ours = name == STATE_FOLDER || name.to_string_lossy().starts_with(ASIDE_PREFIX);
+        if is_ours && entry.file_type()?.is_dir() {
+            tighten(&entry.path())?;
+        }
+    }
+    Ok(())
+}
 
 /// Makes everything in the state folder `folder`, two levels deep, private to its owner.
 ///
 /// # Errors
-/// If something cannot be read or changed. The next start tries again.
-pub fn tighten(folder: &Path) -> io::Result<()> {
+/// As for [`tighten_directory`].
+fn tighten(folder: &Path) -> io::Result<()> {
     if fs::metadata(folder)?.permissions().mode() & OF_OTHERS == 0 {
         return Ok(());
     }
@@ -78,5 +99,18 @@ mod tests {
         set(&at("cluster"), 0o644);
         tighten(&folder).unwrap();
         assert_eq!(mode(&at("cluster")), 0o644, "nobody else can reach it");
+    }
+
+    #[test]
+    fn what_was_moved_aside_becomes_private_too_and_what_is_not_of_a_store_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let mode = |name: &str| fs::metadata(root.path().join(name)).unwrap().permissions().mode() & 0o777;
+        let names = [STATE_FOLDER, ".striate.aside-1", "lost+found"];
+        for name in names {
+            fs::create_dir(root.path().join(name)).unwrap();
+            fs::set_permissions(root.path().join(name), Permissions::from_mode(0o755)).unwrap();
+        }
+        tighten_directory(root.path()).unwrap();
+        assert_eq!(names.map(mode), [0o700, 0o700, 0o755]);
     }
 }

@@ -11,7 +11,7 @@ use striate_site::filesystem::{FileSystem, RealFileSystem};
 use striate_site::identity::{DISK_FORMAT, DiskId, Identity, IdentityError};
 use striate_site::{ChunkStore as _, LocalSite, QueueLimits, Site, SiteDirectory, SiteIdentity, StoreStatus};
 
-use super::modes::tighten;
+use super::modes::tighten_directory;
 use super::roster::Member;
 
 /// A site of this process on a directory. Cheap to clone.
@@ -146,7 +146,7 @@ fn open_store(
         }
         Err(error) => return Err(error.to_string()),
     }
-    if let Err(error) = tighten(&member.path.join(STATE_FOLDER)) {
+    if let Err(error) = tighten_directory(&member.path) {
         tracing::warn!(directory = %member.path.display(), %error, "other users may still read files in this directory");
     }
     std::fs::create_dir_all(meta_folder(&member.path))
