@@ -4,18 +4,14 @@ The server is fresh, so that its first writes create segments: a segment that ha
 all disks suspect in 0.5.0. Beside the crowd an honest client puts and gets objects, each over a new connection, and first one over a
 connection that it has had since before.
 
-`python3 -m proving.mend_descriptors`, in `prove/`, runs it alone.
+`prove/mend descriptors` runs it alone.
 """
 
 import http.client
 import os
 import resource
-import sys
-import tempfile
 import time
-from pathlib import Path
 
-from .claims import Ledger
 from .crowds import ADDRESSES, Crowd
 from .servers import Striate
 
@@ -119,15 +115,3 @@ def prove_descriptors(ledger, folder, full):
     with Limited(folder / "usual", 1024, 20_000) as server:
         limit = server.soft_limit()
         ledger.add("the usual soft limit of 1,024 is raised to the hard one (A F2, B F1)", f"{limit}", limit == 20_000, "20,000")
-
-
-def main():
-    ledger = Ledger("descriptors", "--full" in sys.argv)
-    ledger.section("Few descriptors")
-    with tempfile.TemporaryDirectory(prefix="descriptors-") as folder:
-        prove_descriptors(ledger, Path(folder), ledger.full)
-    return ledger.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

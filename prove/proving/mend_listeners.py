@@ -3,7 +3,7 @@
 Each crowd comes from one address, which is also that of the probes, and then from two hundred. `/health` and `/metrics` are asked all the
 time, each over a new connection, as an orchestrator and Prometheus do.
 
-`python3 -m proving.mend_listeners`, in `prove/`, runs it alone.
+`prove/mend listeners` runs it alone.
 """
 
 import contextlib
@@ -11,14 +11,10 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 import urllib.request
-from pathlib import Path
 
-from .claims import Ledger
 from .cluster import Cluster
 from .crowds import ADDRESSES, Crowd
 from .mend_descriptors import BUCKET, work
@@ -209,15 +205,3 @@ def prove_listeners(ledger, folder, full):
     prove_console(ledger, folder / "console", seconds)
     prove_handshakes(ledger, folder / "handshakes", seconds)
     prove_control(ledger, folder / "control", seconds)
-
-
-def main():
-    ledger = Ledger("listeners", "--full" in sys.argv)
-    ledger.section("Crowds at every port")
-    with tempfile.TemporaryDirectory(prefix="descriptors-") as folder:
-        prove_listeners(ledger, Path(folder), ledger.full)
-    return ledger.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -32,9 +32,8 @@ from pathlib import Path
 
 from . import sigv4
 from .claims import Ledger
-from .peers import contents, first_of, metrics, told
+from .peers import contents, first_of, metrics, send_at_fixed_rate, told
 from .processes import resident_bytes
-from .s3 import Client
 from .servers import Striate
 
 BUCKET = "uploads"
@@ -220,32 +219,7 @@ def opening_of(length):
 
 def honest(server, seconds):
     """Sends requests at a fixed rate. Returns the times from when each was due, and the failures."""
-    due = queue.Queue()
-    times, failures, lock = [], [], threading.Lock()
-    began = time.monotonic()
-    for number in range(int(seconds * PER_S)):
-        due.put((number, began + number / PER_S))
-
-    def work():
-        client = Client(server.endpoint, server.credentials, timeout_s=60)
-        while True:
-            try:
-                number, at = due.get_nowait()
-            except queue.Empty:
-                return client.close()
-            time.sleep(max(0.0, at - time.monotonic()))
-            error = request(client, number)
-            with lock:
-                times.append(time.monotonic() - at)
-                if error:
-                    failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return times, failures
+    return send_at_fixed_rate(server, seconds, request, PER_S, THREADS)
 
 
 def request(client, number):

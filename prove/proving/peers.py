@@ -161,11 +161,17 @@ def head(kind, number, host, credentials):
 
 def honest(server, seconds):
     """Sends requests at a fixed rate, half of them reads. Returns the times from when each was due, and the failures."""
+    return send_at_fixed_rate(server, seconds, request, HONEST_PER_S, HONEST_THREADS)
+
+
+def send_at_fixed_rate(server, seconds, send, per_s, thread_count):
+    """Calls `send` with a client and a number at a fixed rate; it returns an error or None. Returns the times from when each call was
+    due, and the errors."""
     due = queue.Queue()
     times, failures, lock = [], [], threading.Lock()
     began = time.monotonic()
-    for number in range(int(seconds * HONEST_PER_S)):
-        due.put((number, began + number / HONEST_PER_S))
+    for number in range(int(seconds * per_s)):
+        due.put((number, began + number / per_s))
 
     def work():
         client = Client(server.endpoint, server.credentials, timeout_s=60)
@@ -175,13 +181,13 @@ def honest(server, seconds):
             except queue.Empty:
                 return client.close()
             time.sleep(max(0.0, at - time.monotonic()))
-            error = request(client, number)
+            error = send(client, number)
             with lock:
                 times.append(time.monotonic() - at)
                 if error:
                     failures.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(HONEST_THREADS)]
+    threads = [threading.Thread(target=work) for _ in range(thread_count)]
     for thread in threads:
         thread.start()
     for thread in threads:
