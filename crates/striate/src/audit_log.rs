@@ -21,6 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::Serialize;
 use striate_commands::args::AuditOverflow;
 use striate_runtime::Runtime;
@@ -78,6 +79,8 @@ struct Backlog {
     bytes: AtomicUsize,
     /// Lines that were dropped and not yet reported.
     dropped: AtomicU64,
+    /// Why the file took nothing when it was last written.
+    failure: Mutex<Option<String>>,
     /// Changes when lines have left the queue.
     taken: watch::Sender<()>,
 }
@@ -89,8 +92,6 @@ struct Writer {
     file: File,
     backlog: Arc<Backlog>,
     overflow: AuditOverflow,
-    /// Whether the last write failed, so that this is logged once.
-    failed: bool,
 }
 
 impl AuditLog {
@@ -105,11 +106,11 @@ impl AuditLog {
             lines: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
+            failure: Mutex::default(),
             taken: watch::Sender::new(()),
         });
         let (path, shared) = (path.to_owned(), Arc::clone(&backlog));
-        let mut writer =
-            Writer { runtime: runtime.clone(), path, file, backlog: shared, overflow, failed: false };
+        let mut writer = Writer { runtime: runtime.clone(), path, file, backlog: shared, overflow };
         runtime.spawn_thread("striate-audit", move || writer.run(&waiting));
         Ok(Self { lines, backlog, overflow })
     }
@@ -117,6 +118,16 @@ impl AuditLog {
     /// Records a command or a sign-in.
     pub fn record_command(&self, entry: &CommandEntry) {
         self.append(entry, entry.claimed_key.is_none());
+    }
+
+    /// Returns whether signed requests wait, and are refused, because there is no room.
+    pub fn refuses(&self) -> bool {
+        self.overflow == AuditOverflow::Wait && !self.backlog.has_room(1)
+    }
+
+    /// Returns what is wrong with the file, and what follows, if it cannot be written.
+    pub fn trouble(&self) -> Option<String> {
+        self.backlog.failure.lock().clone()
     }
 
     /// Waits until the file has all lines, for two seconds at most.
@@ -200,21 +211,34 @@ impl Writer {
             {
                 self.file = fresh;
             }
-            let Err(error) = append_whole(&mut self.file, batch) else {
-                self.failed = false;
+            let written = append_whole(&mut self.file, batch);
+            self.record(written.as_ref().err());
+            if written.is_ok() {
                 return true;
-            };
-            if !std::mem::replace(&mut self.failed, true) {
-                let then = match self.overflow {
-                    AuditOverflow::Drop => "entries are lost",
-                    AuditOverflow::Wait => "requests wait for it and are refused",
-                };
-                tracing::error!(path = %self.path.display(), %error, "the audit log cannot be written; {then}");
             }
             if self.overflow == AuditOverflow::Drop {
                 return false;
             }
             self.runtime.pause_thread(RETRY_AFTER);
+        }
+    }
+}
+
+impl Writer {
+    /// Records, and logs once, that the file cannot be written, or that it can again.
+    fn record(&self, error: Option<&io::Error>) {
+        let failure = error.map(|error| {
+            let then = match self.overflow {
+                AuditOverflow::Drop => "entries are lost",
+                AuditOverflow::Wait => "when no more entries have room, requests are refused",
+            };
+            format!("the audit log {} cannot be written: {error}; {then}", self.path.display())
+        });
+        let before = std::mem::replace(&mut *self.backlog.failure.lock(), failure.clone());
+        match (before, failure) {
+            (None, Some(failure)) => tracing::error!("{failure}"),
+            (Some(_), None) => tracing::warn!(path = %self.path.display(), "the audit log is written again"),
+            _ => {}
         }
     }
 }
@@ -283,7 +307,7 @@ mod tests {
             log.record_command(&command(recorded));
             recorded += 1;
         }
-        assert!(recorded >= WAITING_LINES);
+        assert!(recorded >= WAITING_LINES && log.refuses());
         // A request that began before, and strangers.
         log.record_command(&command(recorded));
         log.record_command(&sign_in());
@@ -292,6 +316,7 @@ mod tests {
             room.await;
         }
         log.flush(&runtime).await;
+        assert!(!log.refuses() && log.trouble().is_none());
         log.record_command(&command(recorded + 1));
         log.flush(&runtime).await;
         let lines = lines(&path);
@@ -311,6 +336,8 @@ mod tests {
             assert!(log.await_room().is_none());
         }
         log.flush(&runtime).await;
+        let trouble = log.trouble().unwrap();
+        assert!(trouble.contains("audit.jsonl cannot be written") && !log.refuses(), "{trouble}");
         mend(&path);
         log.record_command(&command(10));
         log.flush(&runtime).await;
@@ -324,6 +351,7 @@ mod tests {
             lines: AtomicUsize::new(lines),
             bytes: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
+            failure: Mutex::default(),
             taken: watch::Sender::new(()),
         };
         assert!(backlog(WAITING_LINES / 2).has_room(1) && !backlog(WAITING_LINES / 2).has_room(2));

@@ -336,6 +336,9 @@ pub async fn serve(
     let limits = listeners.s3_limits(&args.peers);
     let gateway = open_gateway(&runtime, &cluster, args, limits, &metrics, audit.clone())?;
     let recorded = audit.clone();
+    if let Some(audit) = &audit {
+        cluster.set_audit_log(Arc::clone(audit));
+    }
     let access = Access::new(runtime.clone(), listeners.metrics_token.clone());
     let limits = listeners.console_limits(&args.peers);
     let endpoint = listeners.endpoint.clone();

@@ -25,7 +25,7 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -48,6 +48,8 @@ use super::sealing::SealingBytes;
 use super::site::{DiskSite, rack_of};
 use health::LOOK_TIMEOUT;
 use shared::FollowedSites;
+
+use crate::audit_log::AuditLog;
 
 pub use health::{Health, Refused};
 pub use leaving::LeavingDisk;
@@ -78,6 +80,8 @@ struct Inner {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// What the start found that an operator must know, for `striate status`.
     found_at_start: Mutex<Vec<String>>,
+    /// The audit log, if there is one.
+    audit: OnceLock<Arc<AuditLog>>,
     statistics: SiteStatistics,
     upkeep: Upkeep,
     rebalancer: Rebalancer,
@@ -155,6 +159,7 @@ impl Cluster {
             restoring: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             found_at_start: Mutex::default(),
+            audit: OnceLock::new(),
             statistics: SiteStatistics::default(),
             upkeep: Upkeep::new(upkeep),
             rebalancer: Rebalancer::default(),
@@ -231,6 +236,12 @@ impl Cluster {
     pub fn warn(&self, warning: String) {
         tracing::error!("{warning}");
         self.inner.found_at_start.lock().push(warning);
+    }
+
+    /// Lets status and health checks report what is wrong with the audit log.
+    pub fn set_audit_log(&self, audit: Arc<AuditLog>) {
+        // A process has one.
+        let _ = self.inner.audit.set(audit);
     }
 
     /// Returns the cluster's identity.

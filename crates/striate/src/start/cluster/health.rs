@@ -36,6 +36,8 @@ pub struct Health {
 pub enum Refused {
     /// The metadata does not answer.
     Metadata(String),
+    /// The audit log has no room, and requests wait for it.
+    NotRecorded,
     /// Too few sites take chunks.
     TooFewSites {
         /// Sites that take chunks.
@@ -62,6 +64,9 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Metadata(reason) => write!(f, "the metadata does not answer: {reason}"),
+            Self::NotRecorded => {
+                f.write_str("the audit log has no room, and requests that it does not record are refused")
+            }
             Self::TooFewSites { writable, sites, needed, profile } => {
                 write!(f, "{writable} of {sites} disks take writes; {profile} needs {needed}")
             }
@@ -83,8 +88,9 @@ impl Cluster {
             return health.clone();
         }
         let (sites, _, engine) = self.look().await;
+        let has_no_room = self.inner.audit.get().is_some_and(|audit| audit.refuses());
         let refusal = match engine {
-            Ok(()) => self.write_refusal(&sites),
+            Ok(()) => self.write_refusal(&sites).or(has_no_room.then_some(Refused::NotRecorded)),
             Err(reason) => Some(Refused::Metadata(reason)),
         };
         let is_whole = refusal.is_none() && sites.iter().all(|site| site.state == "ok");

@@ -72,6 +72,7 @@ impl Cluster {
             false => total_capacity(answers.values().flatten().map(|status| status.store.clone())),
         };
         warnings.extend(striate_listen::descriptors::shortage());
+        warnings.extend(self.inner.audit.get().and_then(|audit| audit.trouble()));
         warnings.extend(self.inner.found_at_start.lock().iter().cloned());
         let Work { repair, movement, scrub, packing, copies } = told.work;
         Status {
