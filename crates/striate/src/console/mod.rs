@@ -14,7 +14,7 @@
 mod access;
 mod sign_ins;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +28,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use striate_listen::admission::AdmissionLimits;
-use striate_listen::{Admission, Guest, StallGuard, next_connection};
+use striate_listen::{Admission, Guest, Networks, StallGuard, next_connection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use zeroize::Zeroizing;
 
 pub use access::Access;
 
-use sign_ins::{Verdict, WrongSignIns};
+use sign_ins::{Verdict, WrongSignIns, client_of};
 
 use crate::audit_log::{AuditLog, CommandEntry};
 use crate::metrics::{Figures, Metrics};
@@ -72,6 +72,8 @@ struct Shared {
     metrics: Arc<Metrics>,
     access: Access,
     wrong_sign_ins: WrongSignIns,
+    /// Trusted proxies.
+    proxies: Networks,
     audit: Option<Arc<AuditLog>>,
     endpoint: String,
     admission: Admission,
@@ -107,9 +109,10 @@ impl Console {
         endpoint: String,
         limits: AdmissionLimits,
     ) -> Self {
+        let (proxies, wrong_sign_ins) = (limits.trusted.clone(), WrongSignIns::default());
         let (admission, working) = (Admission::new(limits), Semaphore::new(WORKING));
-        let wrong_sign_ins = WrongSignIns::default();
-        let shared = Shared { cluster, metrics, access, wrong_sign_ins, audit, endpoint, admission, working };
+        let shared =
+            Shared { cluster, metrics, access, wrong_sign_ins, proxies, audit, endpoint, admission, working };
         Self { shared: Arc::new(shared) }
     }
 
@@ -168,13 +171,14 @@ impl Console {
                 self.health().await
             }
             "/api/sign-in" if request.method() == Method::POST => {
+                let client = client_of(request.headers(), peer.ip(), &self.shared.proxies);
                 // Until it has arrived it costs no work, and a sender that stops holds no place.
                 let wish = match read_sign_in(request).await {
                     Ok(wish) => wish,
                     Err(wrong) => return plain(StatusCode::BAD_REQUEST, wrong),
                 };
                 let work = self.begin_work(guest).await;
-                let answer = self.sign_in(wish, peer).await;
+                let answer = self.sign_in(wish, client, peer).await;
                 drop(work);
                 if answer.status() == StatusCode::FORBIDDEN {
                     self.shared.cluster.runtime().sleep(sign_ins::DELAY).await;
@@ -271,10 +275,11 @@ impl Console {
         }
     }
 
-    async fn sign_in(&self, wish: SignIn, peer: SocketAddr) -> Response<Full<Bytes>> {
+    /// Answers a sign-in of `client`, which may be behind `peer`.
+    async fn sign_in(&self, wish: SignIn, client: IpAddr, peer: SocketAddr) -> Response<Full<Bytes>> {
         let secret = Zeroizing::new(wish.secret);
         let runtime = self.shared.cluster.runtime();
-        if let Verdict::Refused { first } = self.shared.wrong_sign_ins.admit(peer.ip(), runtime.now()) {
+        if let Verdict::Refused { first } = self.shared.wrong_sign_ins.admit(client, runtime.now()) {
             if first {
                 self.record_sign_in(peer, &wish.access_key, StatusCode::TOO_MANY_REQUESTS);
             }
@@ -284,7 +289,7 @@ impl Console {
         let is_right =
             matches!(&stored_secrets, Ok(Some(secrets)) if access::equal(&secrets.current, &secret));
         if !is_right {
-            self.shared.wrong_sign_ins.add(peer.ip(), runtime.now());
+            self.shared.wrong_sign_ins.add(client, runtime.now());
             self.record_sign_in(peer, &wish.access_key, StatusCode::FORBIDDEN);
             return plain(StatusCode::FORBIDDEN, "access key or secret is wrong\n");
         }

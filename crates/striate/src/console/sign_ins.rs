@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use http::HeaderMap;
 use parking_lot::Mutex;
+use striate_listen::Networks;
 use striate_listen::networks::counted;
 use striate_runtime::Instant;
 
@@ -35,6 +37,17 @@ pub(super) enum Verdict {
     Refused {
         first: bool,
     },
+}
+
+/// Returns the address of the client of a request from `peer`. A trusted proxy adds the address of its own client to the
+/// header X-Forwarded-For, at the end; what stands before the first address that is no trusted proxy's, anybody may have
+/// written.
+pub(super) fn client_of(headers: &HeaderMap, peer: IpAddr, proxies: &Networks) -> IpAddr {
+    let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    let addresses = forwarded.flat_map(|value| value.split(',')).map(|text| text.trim().parse().ok());
+    let chain = addresses.chain([Some(peer)]).collect::<Vec<Option<IpAddr>>>();
+    let client = chain.into_iter().rev().find(|address| !address.is_some_and(|it| proxies.contains(it)));
+    client.flatten().unwrap_or(peer)
 }
 
 impl WrongSignIns {
@@ -71,6 +84,31 @@ mod tests {
     use striate_runtime::Runtime;
 
     use super::*;
+
+    #[test]
+    fn behind_a_trusted_proxy_each_client_counts_and_no_client_can_pass_for_another() {
+        let proxies =
+            ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<striate_listen::networks::Network>().unwrap());
+        let proxies = proxies.into_iter().collect();
+        let client = |peer: &str, forwarded: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in forwarded {
+                headers.append("x-forwarded-for", value.parse().unwrap());
+            }
+            client_of(&headers, peer.parse().unwrap(), &proxies).to_string()
+        };
+        assert_eq!(client("10.0.0.1", &["192.0.2.7"]), "192.0.2.7");
+        assert_eq!(
+            client("10.0.0.1", &["198.51.100.1, 192.0.2.7"]),
+            "192.0.2.7",
+            "the client invented the first"
+        );
+        assert_eq!(client("10.0.0.1", &["192.0.2.7", "10.0.0.2"]), "192.0.2.7", "two proxies");
+        assert_eq!(client("192.0.2.9", &["192.0.2.7"]), "192.0.2.9", "it is no proxy");
+        for (peer, forwarded) in [("10.0.0.1", vec![]), ("10.0.0.1", vec!["192.0.2.7, unknown"])] {
+            assert_eq!(client(peer, &forwarded), peer, "nothing that can be used");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_is_wrong_too_often_waits_and_others_do_not() {
