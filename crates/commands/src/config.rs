@@ -46,7 +46,10 @@ pub fn command_line(arguments: Vec<OsString>) -> Result<Cli, ConfigError> {
     let mut command = Cli::command();
     let file = file_of(&arguments);
     if let Some((service, path)) = &file {
-        let fail = |reason: String| ConfigError::File(format!("--config {}: {reason}", path.display()));
+        let fail = |reason: String| {
+            let reason = usage::without_users(&reason).unwrap_or(reason);
+            ConfigError::File(format!("--config {}: {reason}", path.display()))
+        };
         let table = read(path).map_err(fail)?;
         check(&command, &table).map_err(fail)?;
         if let Some(Value::Table(values)) = table.get(*service) {
@@ -79,7 +82,15 @@ fn file_of(arguments: &[OsString]) -> Option<(&'static str, PathBuf)> {
 
 fn read(path: &Path) -> Result<Table, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    text.parse::<Table>().map_err(|error| error.to_string().trim_end().to_owned())
+    text.parse::<Table>().map_err(|error| describe(&text, &error))
+}
+
+/// Returns where and what an error in a file is, without the line itself, which may hold a password.
+fn describe(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("TOML parse error at line {line}, column {column}: {}", error.message())
 }
 
 /// Returns the options of a service that a file may set.

@@ -83,6 +83,25 @@ fn what_is_wrong_in_a_file_is_named_with_what_was_meant() {
 }
 
 #[test]
+fn an_error_in_a_file_has_its_place_and_no_password() {
+    for line in [
+        "metadata = \"postgres://me:secret@db\" x",
+        "metadata = postgres://me:secret@db",
+        "metadata = \"postgres:/me:secret@db\"",
+        "metadata = \"postgres://me:secret@db:port/meta\"",
+        "metadata = [\"postgres://me:secret@db\"]",
+        "\"postgres://me:secret@db\" = 1",
+        "metadata = \"postgres://me:secret@db",
+    ] {
+        let error = with_file(&format!("[gateway]\n{line}\n"), "striate gateway --identity g").unwrap_err();
+        assert!(!error.contains("secret"), "{line}: {error}");
+        assert!(error.contains("striate.toml"), "{line}: {error}");
+    }
+    let error = with_file("[gateway]\nidentity = \"g\" x", "striate gateway").unwrap_err();
+    assert!(error.contains("line 2, column 16"), "{error}");
+}
+
+#[test]
 fn every_option_of_a_service_has_a_variable() {
     for service in SERVICES {
         for line in options_table(service).lines().skip(2) {
