@@ -216,13 +216,12 @@ impl<S: Socket + Unpin> Read for Wire<S> {
         let mut unfilled = ReadBuf::uninit(unsafe { buf.as_mut() });
         let read = Pin::new(&mut self.inner).poll_read(cx, unfilled.unfilled());
         let len = unfilled.filled().len();
+        let has_memory = self.peer.receive_head(unfilled.filled());
         // SAFETY: the socket has filled them.
         unsafe { buf.advance(len) };
         match read {
             Poll::Pending if self.peer.await_request(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Ready(Ok(())) if !self.peer.receive_head(len) => {
-                Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()))
-            }
+            Poll::Ready(Ok(())) if !has_memory => Poll::Ready(Err(io::ErrorKind::OutOfMemory.into())),
             read => read,
         }
     }

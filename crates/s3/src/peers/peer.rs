@@ -26,6 +26,8 @@ pub(crate) enum PeerWait {
 
 /// Length of a head in bytes up to which it is left to the connection's first buffer.
 const SHORT_HEAD: u32 = 8 << 10;
+/// What a head ends with.
+const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Verdict of a sweep: the connection is kept.
 const KEPT: u8 = 0;
 /// Verdict: the request is answered with RequestTimeout.
@@ -98,12 +100,15 @@ impl Peer {
         Payer::named([access_key.as_bytes(), address.as_bytes()])
     }
 
-    /// Records bytes of a head. Returns false if there is no memory for so long a head.
-    pub fn receive_head(self: &Arc<Self>, len: usize) -> bool {
+    /// Records bytes that may be of a head. Returns false if there is no memory for so long a head.
+    ///
+    /// Bytes behind the end of a head are a body's, which has memory of its own.
+    pub fn receive_head(self: &Arc<Self>, bytes: &[u8]) -> bool {
         if self.is_busy.load(Ordering::Relaxed) {
             return true;
         }
-        let head = self.head.load(Ordering::Relaxed).saturating_add(len as u32);
+        let end = memchr::memmem::find(bytes, HEAD_END);
+        let head = self.head.load(Ordering::Relaxed).saturating_add(end.unwrap_or(bytes.len()) as u32);
         self.head.store(head, Ordering::Relaxed);
         let Some(heads) = self.heads.as_ref().filter(|_| head > SHORT_HEAD) else { return true };
         heads.used_by(self.payer(""), self).reserve(&mut self.head_memory.lock(), head as usize).is_ok()

@@ -255,6 +255,20 @@ fn a_connection_that_made_room_when_a_request_began_is_watched_until_it_ends() {
     assert!(peers.table.lock().ending.is_empty());
 }
 
+/// A fast sender's head comes in one read with much of its body.
+#[test]
+fn what_comes_behind_a_head_takes_no_memory_for_heads() {
+    let small = Limits { buffered_bytes: UNSIGNED_PART << 10, ..limits() };
+    let peers = Peers::new(small, Arc::new(Cuts::default()));
+    let admitted = peers.admit(address(1)).ok().unwrap();
+    let upload = [&b"PUT /bucket/k HTTP/1.1\r\nhost: x\r\n\r\n"[..], &[b'a'; 64 << 10]].concat();
+    assert!(admitted.peer.receive_head(&upload));
+    admitted.peer.begin_request();
+    assert!(admitted.peer.receive_head(&[b'a'; 64 << 10]), "the rest of the body");
+    admitted.peer.end_request();
+    assert!(!admitted.peer.receive_head(&[b'a'; 64 << 10]), "a head that long");
+}
+
 #[test]
 fn few_connections_may_be_ending_and_one_more_breaks_the_first_off() {
     let (peers, _) = peers();
