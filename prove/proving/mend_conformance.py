@@ -19,7 +19,7 @@ CLIENT_TESTS = [
     ("error documents have Message, Resource, RequestId, HostId and the key (A F13)", ["error_documents"]),
     ("aws-chunked is never an object's Content-Encoding (A F7)", ["aws_chunked"]),
     ("lists of ETags in conditions of reads, writes and copies; ranges of any length (A F8)", ["conditions_list", "ranges_end"]),
-    ("two lines of Cache-Control or of metadata are one value (A F13)", ["lines_of_one_header"]),
+    ("two lines of Cache-Control or of metadata are one value (A F13)", ["lines_of_one_header", "lines_of_metadata"]),
     ("Location after multipart uploads: virtual hosts, https (A F9)", ["a_completion_names"]),
     ("every answer to HeadBucket names the region, refusals too (A F11)", ["the_region_is_named"]),
     ("another region's LocationConstraint, unknown ownership, foreign lists, duplicate tags, .- and -. in names are refused (A F5, D)",
@@ -33,6 +33,11 @@ CLIENT_TESTS = [
     ("signed bodies without a length, tag counts, plain ETags, empty delimiters and tokens, missing buckets (s3-tests, D)",
      ["without_its_length", "attributes_and_tag", "without_delimiter", "upload_in_a_missing"]),
     ("CORS rules and preflights that no browser could use are refused (D)", ["rules_and_preflights"]),
+    ("what is no operation is refused as such, signed or not, the same for buckets that exist and that do not (D)", ["what_is_no_operation"]),
+    ("codes of signatures, dates, tokens and body hashes; what was to be signed is shown (D)", ["codes_of_signatures", "wrong_hash_of_the_body"]),
+    ("broken frames and trailers have S3's codes and store nothing (D)", ["broken_frames", "broken_signed_frames", "frames_without"]),
+    ("tags have S3's characters, parts of a completion an ETag and one checksum that is theirs, checksums a value (D)",
+     ["tags_are_letters", "says_of_its_parts", "empty_checksum"]),
     ("forms: ISO dates, no empty conditions, checksums free, 400 without a signature (s3-tests)", ["forms_are_read"]),
 ]
 # At least so many tests pass: of 844 of s3-tests, and of 552 of versitygw's that need no rights, versions, locks or website.

@@ -17,7 +17,9 @@ import boto3
 import pytest
 from botocore.config import Config
 from conftest import boto, failing
+from proving import sigv4
 from proving.servers import DOMAIN
+from test_bad_chunks import SIGNED, SIGNED_TRAILER, UNSIGNED_TRAILER, Chunked
 
 pytestmark = [
     pytest.mark.front_differs("another store answers"),
@@ -55,14 +57,137 @@ def lines(server, url, method="GET", headers=(), body=None):
     return answer, content
 
 
+# Routes and signatures.
+
+
+def test_what_is_no_operation_is_refused_without_a_signature(server, s3, raw, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    copy = [("x-amz-copy-source", f"{bucket}/k")]
+    for method, path, headers, status, expected in [
+        ("POST", "/", [], 405, {"Code": "MethodNotAllowed", "Method": "POST", "ResourceType": "SERVICE"}),
+        ("POST", "/{}/k", [], 405, {"Code": "MethodNotAllowed", "ResourceType": "OBJECT"}),
+        ("PUT", "/{}/k?uploadId=u", [], 405, {"Code": "MethodNotAllowed", "ResourceType": "UPLOAD"}),
+        ("PUT", "/{}/k?partNumber=1", [], 400, {"Code": "InvalidArgument"}),
+        ("GET", "/{}/k?uploads", [], 400, {"Code": "InvalidRequest"}), ("GET", "/{}/k?versions", [], 400, {"Code": "InvalidRequest"}),
+        ("DELETE", "/{}/k", copy, 400, {"Code": "InvalidArgument"}), ("GET", "/{}", copy, 400, {"Code": "InvalidArgument"}),
+        ("POST", "/{}/k?uploadId=u", copy, 400, {"Code": "InvalidArgument"}),
+        ("POST", "/{}", [("content-type", "application/json")], 412, {"Code": "PreconditionFailed"}),
+        ("PUT", "/{}/k?newer", [], 501, {"Code": "NotImplemented"}),
+        # What is an operation needs a signature, served or not.
+        ("GET", "/{}/k", [], 403, {"Code": "AccessDenied"}), ("PUT", "/{}/k?retention", [], 403, {"Code": "AccessDenied"}),
+        ("DELETE", "/{}", [], 403, {"Code": "AccessDenied"}), ("GET", "/", [], 403, {"Code": "AccessDenied"}),
+    ]:
+        for name in (bucket, "no-such-bucket-here"):
+            answer, content = lines(server, server.endpoint + path.format(name), method, headers, b"")
+            root = ElementTree.fromstring(content)
+            assert (answer.status, {field: root.findtext(field) for field in expected}) == (status, expected), (method, path)
+        # A signature changes nothing about what is no operation.
+        if status != 403:
+            path, _, query = path.format(bucket).partition("?")
+            pairs = [query.partition("=")[::2]] if query else []
+            assert raw.send(method, path, pairs, dict(headers)).status == status, (method, path)
+    assert lines(server, f"{server.endpoint}/{bucket}/k?uploadId=u", "PUT", [], b"")[0].headers["allow"] == "DELETE, POST, GET"
+    assert raw.get(bucket, "k") == b"x"
+
+
+def test_codes_of_signatures_dates_and_tokens(server, s3, bucket):
+    url = s3.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"})
+    signature = url.partition("X-Amz-Signature=")[2]
+    scheme = "AWS4-HMAC-SHA256"
+    signed = f"Credential={server.credentials.access_key}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature={signature}"
+    plain = f"{server.endpoint}/{bucket}/k"
+    for address, headers, status, code in [
+        (plain, {"authorization": ""}, 403, "AccessDenied"), (plain, {"authorization": "word"}, 400, "InvalidArgument"),
+        (plain, {"authorization": f"AWS2-HMAC-SHA1 {signed}", "x-amz-date": "20260101T000000Z"}, 400, "InvalidArgument"),
+        (plain, {"authorization": "AWS key:signature"}, 400, "InvalidRequest"),
+        (plain, {"authorization": f"{scheme} {signed}", "x-amz-date": "01012026"}, 403, "AccessDenied"),
+        (plain, {"authorization": f"{scheme} {signed}", "x-amz-date": ""}, 403, "AccessDenied"),
+        (f"{url}&X-Amz-Security-Token=token", {}, 400, "InvalidToken"),
+        (f"{plain}?AWSAccessKeyId={server.credentials.access_key}&Expires=9999999999&Signature=x", {}, 400, "InvalidRequest"),
+    ]:
+        answer, content = lines(server, address, "GET", headers.items())
+        assert (answer.status, ElementTree.fromstring(content).findtext("Code")) == (status, code), headers
+    for wrong in ("0" * 64, "no signature"):
+        answer, content = lines(server, url.replace(signature, urllib.parse.quote(wrong)), "GET")
+        root = ElementTree.fromstring(content)
+        assert (answer.status, root.findtext("Code"), root.findtext("SignatureProvided")) == (403, "SignatureDoesNotMatch", wrong)
+        assert root.findtext("AWSAccessKeyId") == server.credentials.access_key
+        assert root.findtext("StringToSign").startswith(f"{scheme}\n") and root.findtext("CanonicalRequest").startswith(f"GET\n/{bucket}/k\n")
+        assert bytes.fromhex(root.findtext("StringToSignBytes")).decode() == root.findtext("StringToSign")
+
+
+def test_a_wrong_hash_of_the_body_is_named_beside_the_right_one(raw, s3, bucket):
+    wrong, right = hashlib.sha256(b"other").hexdigest(), hashlib.sha256(b"<Tagging/>").hexdigest()
+    for path, query in ((f"/{bucket}/k", []), (f"/{bucket}", [("tagging", "")])):
+        answer = raw.send("PUT", path, query, body=b"<Tagging/>", payload_hash=wrong)
+        root = ElementTree.fromstring(answer.body)
+        assert (answer.status, root.findtext("Code")) == (400, "XAmzContentSHA256Mismatch")
+        assert (root.findtext("ClientComputedContentSHA256"), root.findtext("S3ComputedContentSHA256")) == (wrong, right)
+    with failing("404", 404):
+        s3.head_object(Bucket=bucket, Key="k")
+
+
+# Frames.
+
+
+CRC32_OF_DATA = crc32(b"dummy data")
+
+
+@pytest.mark.parametrize("body, code", [
+    (b"A\ndummy data\r\n0\r\n%b\r\n", "IncompleteBody"), (b"A\r\ndummy data0\r\n%b\r\n", "IncompleteBody"),
+    (b"J\r\ndummy data\r\n0\r\n%b\r\n", "IncompleteBody"), (b"9\r\ndummy data\r\n0\r\n%b\r\n", "IncompleteBody"),
+    (b"A\r\ndummy data\r\n0\r\n%b", "IncompleteBody"), (b"A\r\ndummy data\r\n0\r\n", "IncompleteBody"),
+    (b"A\r\n", "IncompleteBody"), (b"A\r\ndummy data\r\n0\r\n\r\n", "MalformedTrailerError"),
+    (b"A\r\ndummy data\r\n0\r\nno trailer\r\n\r\n", "MalformedTrailerError"),
+    (b"A\r\ndummy data\r\n0\r\n%bx-amz-meta-a:1\r\n\r\n", "MalformedTrailerError"),
+])
+def test_codes_of_broken_frames(server, raw, bucket, body, code):
+    upload = Chunked(raw, server.credentials, bucket, UNSIGNED_TRAILER, 10, "x-amz-checksum-crc32")
+    trailer = f"x-amz-checksum-crc32:{CRC32_OF_DATA}\r\n".encode()
+    answer = upload.send(body.replace(b"%b", trailer))
+    assert (answer.status, answer.code) == (400, code)
+    assert raw.send("HEAD", f"/{bucket}/k").status == 404
+
+
+def test_codes_of_broken_signed_frames(server, raw, bucket):
+    def sent(kind, change, trailer=None, announced="x-amz-checksum-crc32"):
+        upload = Chunked(raw, server.credentials, bucket, kind, 10, announced if kind == SIGNED_TRAILER else None)
+        body = upload.chunk(b"dummy data") + upload.chunk(b"")
+        body += upload.trailer(*trailer) if trailer else b""
+        answer = upload.send(change(body + b"\r\n"))
+        return answer.status, answer.code
+
+    right = ("x-amz-checksum-crc32", CRC32_OF_DATA)
+    broken = (400, "IncompleteBody")
+    assert sent(SIGNED, lambda body: body.replace(b"chunk-signature=", b"", 1)) == broken
+    assert sent(SIGNED, lambda body: body.replace(b"chunk-signature=", b"chunk-signature=0", 1)) == broken
+    assert sent(SIGNED_TRAILER, lambda body: body.replace(b"x-amz-trailer-signature", b"x-amz-trailer-signatory"), right) == broken
+    assert sent(SIGNED_TRAILER, lambda body: body.replace(b"=\r\nx-amz-trailer", b"=\rx-amz-trailer"), right) == broken
+    assert sent(SIGNED_TRAILER, lambda body: body, ("x-amz-meta-a", "b")) == (400, "MalformedTrailerError")
+    assert sent(SIGNED_TRAILER, lambda body: body, right, None) == (400, "MalformedTrailerError")
+    assert raw.send("HEAD", f"/{bucket}/k").status == 404
+    assert sent(SIGNED_TRAILER, lambda body: body, right)[0] == 200
+
+
+def test_frames_without_their_length_or_around_documents(server, raw, bucket):
+    for length in ("x", "", "-1"):
+        upload = Chunked(raw, server.credentials, bucket, UNSIGNED_TRAILER, length)
+        answer = upload.send(b"A\r\ndummy data\r\n0\r\n\r\n")
+        assert (answer.status, answer.code) == (411, "MissingContentLength")
+    for query in ("tagging", "cors", "policy", "versioning"):
+        headers = {"x-amz-decoded-content-length": "5"}
+        answer = raw.send("PUT", f"/{bucket}", [(query, "")], headers, b"5\r\nabcde\r\n0\r\n\r\n", payload_hash=UNSIGNED_TRAILER)
+        assert (answer.status, answer.code) == (400, "InvalidRequest"), query
+
+
 # Documents.
 
 
 def test_sections_prefixes_and_references_in_documents(s3, raw, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
-    document = b"<Tagging><TagSet><Tag><Key>k</Key><Value><![CDATA[v&w]]></Value></Tag></TagSet></Tagging>"
+    document = b"<Tagging><TagSet><Tag><Key>k</Key><Value><![CDATA[v=w]]></Value></Tag></TagSet></Tagging>"
     assert raw.send("PUT", f"/{bucket}/k", [("tagging", "")], body=document).status == 200
-    assert s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"] == [{"Key": "k", "Value": "v&w"}]
+    assert s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"] == [{"Key": "k", "Value": "v=w"}]
     for name, written in [("a&b", "<![CDATA[a&b]]>"), ("p", "p"), ("\U0001f600", "&#x1F600;")]:
         s3.put_object(Bucket=bucket, Key=name, Body=b"x")
         document = f'<s:Delete xmlns:s="http://s3.amazonaws.com/doc/2006-03-01/"><s:Object><s:Key>{written}</s:Key></s:Object></s:Delete>'
@@ -148,6 +273,16 @@ def test_lines_of_one_header_are_joined(server, s3, bucket):
     assert head["CacheControl"] == "no-cache, max-age=1" and head["ContentLanguage"] == "de, en"
 
 
+def test_lines_of_metadata_are_joined_with_a_comma(server, raw, s3, bucket):
+    request = sigv4.Request("PUT", f"/{bucket}/k", [], {"x-amz-meta-a": "1,2,3"})
+    sigv4.sign_headers(request, server.credentials, raw.host, sigv4.now(), hashlib.sha256(b"").hexdigest())
+    headers = [(name, value) for name, value in request.headers.items() if name not in ("host", "x-amz-meta-a")]
+    headers += [("x-amz-meta-a", "1"), ("X-Amz-Meta-A", "2"), ("x-amz-meta-a", "3")]
+    answer, content = lines(server, f"http://{raw.host}/{bucket}/k", "PUT", headers, b"")
+    assert answer.status == 200, content
+    assert s3.head_object(Bucket=bucket, Key="k")["Metadata"] == {"a": "1,2,3"}
+
+
 def test_a_signed_body_may_come_without_its_length(server, raw, bucket):
     def pieces():
         yield b"hello "
@@ -183,6 +318,22 @@ def test_attributes_and_tag_counts(s3, bucket):
     etag = s3.put_object(Bucket=bucket, Key="k", Body=b"x", Tagging="a=1&b=2")["ETag"].strip('"')
     assert s3.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["ETag"])["ETag"] == etag
     assert s3.head_object(Bucket=bucket, Key="k")["ResponseMetadata"]["HTTPHeaders"]["x-amz-tagging-count"] == "2"
+
+
+def test_tags_are_letters_digits_spaces_and_eight_signs(s3, raw, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x", Tagging="key+1=%C3%BC%2B-%3D._:/@&only&")
+    assert s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"] == [{"Key": "key 1", "Value": "\u00fc+-=._:/@"}, {"Key": "only", "Value": ""}]
+    for tags in ("=", "=v", "k%", "k=%z1", "k=1&k=2"):
+        assert code_of(raw.send("PUT", f"/{bucket}/new", headers={"x-amz-tagging": tags})) == (400, "InvalidArgument"), tags
+    for tags in ("k?=v", "k*=v", "k=v!", "k=%2C", "k=%0A", "k=%F0%9F%98%80"):
+        assert code_of(raw.send("PUT", f"/{bucket}/new", headers={"x-amz-tagging": tags})) == (400, "InvalidTag"), tags
+    with failing("InvalidTag", 400):
+        s3.put_object_tagging(Bucket=bucket, Key="k", Tagging={"TagSet": [{"Key": "k", "Value": "a,b"}]})
+    with failing("InvalidTag", 400):
+        s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": "a#b", "Value": ""}]})
+    assert raw.send("HEAD", f"/{bucket}/new").status == 404
+    put = s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": "a", "Value": "1"}]})
+    assert put["ResponseMetadata"]["HTTPStatusCode"] == 204
 
 
 def test_listings_without_delimiter_or_token(raw, s3, bucket):
@@ -239,6 +390,29 @@ def test_parts_come_with_the_checksum_that_was_promised(server, s3, bucket):
     parts[1]["ChecksumSHA256"] = parts[0]["ChecksumSHA256"]
     done = s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
     assert done["ChecksumSHA256"].endswith("-2")
+
+
+def test_what_a_completion_says_of_its_parts(s3, raw, bucket):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")["UploadId"]
+    etag = s3.upload_part(Bucket=bucket, Key="k", UploadId=upload, PartNumber=1, Body=b"x", ChecksumCRC32=crc32(b"x"))["ETag"]
+    number, tag = "<PartNumber>1</PartNumber>", f"<ETag>{etag}</ETag>"
+    right, wrong = f"<ChecksumCRC32>{crc32(b'x')}</ChecksumCRC32>", f"<ChecksumCRC32>{crc32(b'y')}</ChecksumCRC32>"
+    foreign = f"<ChecksumSHA256>{sha256(b'x')}</ChecksumSHA256>"
+    for part, code in [
+        (number, "MalformedXML"), (tag, "MalformedXML"), (number + tag + wrong, "InvalidPart"), (number + tag + foreign, "BadDigest"),
+        (number + tag + right + foreign, "InvalidArgument"), (number + tag + "<ChecksumCRC32>no base64</ChecksumCRC32>", "InvalidArgument"),
+    ]:
+        document = f"<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>".encode()
+        assert code_of(raw.send("POST", f"/{bucket}/k", [("uploadId", upload)], body=document)) == (400, code), part
+    document = f"<CompleteMultipartUpload><Part>{number}{tag}{right}</Part></CompleteMultipartUpload>".encode()
+    assert raw.send("POST", f"/{bucket}/k", [("uploadId", upload)], body=document).status == 200
+
+
+def test_an_empty_checksum_is_none(raw, s3, bucket):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    for query in ([], [("partNumber", "1"), ("uploadId", upload)]):
+        answer = raw.send("PUT", f"/{bucket}/k", query, {"x-amz-checksum-crc32": ""}, b"x")
+        assert code_of(answer) == (400, "InvalidRequest")
 
 
 def test_an_upload_in_a_missing_bucket(s3):

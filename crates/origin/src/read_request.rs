@@ -2,20 +2,10 @@
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use striate_client::{ReadCondition, ReadRange, wanted_range};
-use striate_s3::{RemoteRequest, range_version};
+use striate_s3::{RESPONSE_PARAMETERS, RemoteRequest, range_version};
 
 use crate::head::Head;
 use crate::upstream::decode;
-
-/// Response headers that a request may override, as in S3.
-const INSTEAD: [&str; 6] = [
-    "cache-control",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-type",
-    "expires",
-];
 
 /// Request headers that the origin must see: the expected owner of its bucket, and the requester's consent to pay.
 const OF_ORIGIN: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-request-payer"];
@@ -50,8 +40,8 @@ impl ReadRequest {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match name.strip_prefix("response-") {
                 // Other parameters would change how the response is read.
-                Some(name) if INSTEAD.contains(&name) => {
-                    let name = http::HeaderName::try_from(name).ok()?;
+                Some(header) if RESPONSE_PARAMETERS.contains(&name) => {
+                    let name = http::HeaderName::try_from(header).ok()?;
                     instead.insert(name, HeaderValue::try_from(decode(value)).ok()?);
                 }
                 None if name.eq_ignore_ascii_case(CHECKSUM_MODE) => wants_checksums |= is_enabled(value),

@@ -261,10 +261,12 @@ impl RequestBody {
             PayloadCheck::Sha256 { hasher, expected } => {
                 let hash: [u8; 32] = hasher.finalize_reset().into();
                 if !bool::from(hash.ct_eq(expected)) {
-                    return self.refuse(Refusal::bad(
+                    let refusal = Refusal::bad(
                         "XAmzContentSHA256Mismatch",
                         "The provided 'x-amz-content-sha256' header does not match what was computed.",
-                    ));
+                    );
+                    let refusal = refusal.with("ClientComputedContentSHA256", hex::encode(*expected));
+                    return self.refuse(refusal.with("S3ComputedContentSHA256", hex::encode(hash)));
                 }
             }
             PayloadCheck::Chunked { decoder, .. } => match decoder.finish() {
@@ -279,9 +281,11 @@ impl RequestBody {
 fn chunk_refusal(error: &ChunkError) -> Refusal {
     match error {
         ChunkError::Signature => Refusal::denied("SignatureDoesNotMatch", error.to_string()),
-        ChunkError::MissingTrailer(_) => Refusal::bad("MalformedTrailerError", error.to_string()),
-        ChunkError::Framing(_) => Refusal::bad("InvalidRequest", error.to_string()),
-        ChunkError::Length { .. } | ChunkError::Truncated => {
+        ChunkError::MissingTrailer(_) | ChunkError::Trailer(_) => {
+            Refusal::bad("MalformedTrailerError", error.to_string())
+        }
+        // S3 has one code for whatever is wrong with the frames.
+        ChunkError::Framing(_) | ChunkError::Length { .. } | ChunkError::Truncated => {
             Refusal::bad("IncompleteBody", error.to_string())
         }
     }

@@ -148,6 +148,10 @@ pub(crate) fn check_headers(headers: &HeaderMap) -> Result<Vec<Algorithm>, Refus
             let message = format!("The algorithm type you specified in {name} header is invalid.");
             return Err(Refusal::bad("InvalidRequest", message));
         }
+        // s3s takes an empty header for none.
+        if is_checksum && headers.get(name).is_some_and(|value| value.is_empty()) {
+            return Err(invalid_value(name));
+        }
     }
     let mut announced = Vec::new();
     for name in trailer_names(headers) {
@@ -188,11 +192,13 @@ fn parse(algorithm: Algorithm, name: &str, text: &str) -> Result<Checksum, Refus
     };
     let len = ALGORITHMS.iter().find(|(listed, ..)| *listed == algorithm).map_or(0, |entry| entry.3);
     let value = base64_simd::STANDARD.decode_to_vec(digits).ok().filter(|value| value.len() == len);
-    let value = value.ok_or_else(|| {
-        let name = name.to_ascii_lowercase();
-        Refusal::bad("InvalidRequest", format!("Value for x-amz-checksum-{name} header is invalid."))
-    })?;
+    let value =
+        value.ok_or_else(|| invalid_value(&format!("x-amz-checksum-{}", name.to_ascii_lowercase())))?;
     Ok(Checksum { algorithm: algorithm.into(), value: value.into(), composite })
+}
+
+fn invalid_value(header: &str) -> Refusal {
+    Refusal::bad("InvalidRequest", format!("Value for {header} header is invalid."))
 }
 
 /// Decodes the value of a Content-MD5 header.
@@ -285,6 +291,7 @@ mod tests {
             header("x-amz-checksum-md4", "AAAA"),
             header("x-amz-trailer", "x-amz-checksum-sha512"),
             header("x-amz-trailer", "x-amz-meta-late"),
+            header("x-amz-checksum-crc32", ""),
         ] {
             assert_eq!(check_headers(&headers).unwrap_err().code, "InvalidRequest");
         }

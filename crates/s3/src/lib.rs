@@ -46,6 +46,7 @@ pub use audit::{AuditEntry, AuditSink, RequestMetrics};
 pub use auth::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS};
 pub use gateway::{Gateway, GatewayError, Hooks, Readiness};
 pub use keys::{Credentials, KeyError, KeyInfo, KeyStore, SealingKey, check as check_credentials};
+pub use operations::RESPONSE_PARAMETERS;
 pub use options::{GatewayOptions, Limits};
 pub use remote_buckets::{NamedKeys, RemoteBody, RemoteBuckets, RemoteRequest};
 pub use serve::serve;

@@ -1,6 +1,6 @@
 //! Refusals: the gateway's responses before or instead of an S3 operation, with S3's own codes.
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use s3s::{Body, S3Error, S3ErrorCode};
 
 use crate::xml::escape_into;
@@ -18,11 +18,21 @@ pub(crate) struct Refusal {
     pub message: String,
     /// Region that the signature should name; SDKs read it and sign again.
     pub region: Option<String>,
+    /// Further elements of the error document, by name, as S3 has them for the code.
+    pub details: Vec<(&'static str, String)>,
+    /// Methods that the resource has, for the header `Allow`; none if empty.
+    pub allow: &'static str,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, status, message: message.into(), region: None }
+        Self { code, status, message: message.into(), region: None, details: Vec::new(), allow: "" }
+    }
+
+    /// Adds an element to the error document.
+    pub fn with(mut self, name: &'static str, text: impl Into<String>) -> Self {
+        self.details.push((name, text.into()));
+        self
     }
 
     /// Creates a refusal with status 400.
@@ -45,6 +55,14 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, SLOW_DOWN, "Please reduce your request rate.")
     }
 
+    /// Creates the refusal of a method that a resource (SERVICE, BUCKET, OBJECT or UPLOAD) does not have. `allow` lists
+    /// those that it has.
+    pub fn method_not_allowed(method: &Method, resource: &'static str, allow: &'static str) -> Self {
+        let message = "The specified method is not allowed against this resource.";
+        let refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
+        Self { allow, ..refusal.with("Method", method.as_str()).with("ResourceType", resource) }
+    }
+
     /// Creates a refusal with status 501.
     pub fn not_implemented(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
@@ -64,10 +82,9 @@ impl Refusal {
 
     /// Returns the headers of the response.
     fn headers(&self) -> HeaderMap {
-        match self.code {
-            SLOW_DOWN => HeaderMap::from_iter([(header::RETRY_AFTER, RETRY_AFTER)]),
-            _ => HeaderMap::new(),
-        }
+        let retry = (self.code == SLOW_DOWN).then_some((header::RETRY_AFTER, RETRY_AFTER));
+        let allow = (!self.allow.is_empty()).then_some((header::ALLOW, HeaderValue::from_static(self.allow)));
+        retry.into_iter().chain(allow).collect()
     }
 
     /// Converts the refusal to a response, with S3's XML. `resource` is the request's path.
@@ -76,7 +93,9 @@ impl Refusal {
         xml.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
         let region = self.region.as_deref().map(|region| ("Region", region));
         let fields = [("Code", self.code), ("Message", &self.message), ("Resource", resource)];
-        for (name, text) in fields.into_iter().chain([("RequestId", request_id)]).chain(region) {
+        let details = self.details.iter().map(|(name, text)| (*name, text.as_str()));
+        for (name, text) in fields.into_iter().chain(details).chain([("RequestId", request_id)]).chain(region)
+        {
             xml.extend(["<", name, ">"]);
             escape_into(&mut xml, text);
             xml.extend(["</", name, ">"]);
@@ -108,5 +127,16 @@ mod tests {
             "<Error><Code>AccessDenied</Code><Message>a &lt; b &amp; \u{fffd}</Message>\
              <Resource>/b/&lt;k&gt;</Resource><RequestId>7</RequestId></Error>"
         ));
+    }
+
+    #[test]
+    fn a_method_that_is_not_allowed_comes_with_those_that_are() {
+        let refusal = Refusal::method_not_allowed(&Method::PUT, "UPLOAD", "DELETE, POST, GET");
+        let response = refusal.into_response("7", "/b/k");
+        assert_eq!(response.status(), 405);
+        assert_eq!(response.headers()["allow"], "DELETE, POST, GET");
+        let body = response.into_body().bytes().unwrap();
+        let text = std::str::from_utf8(&body).unwrap();
+        assert!(text.contains("<Method>PUT</Method><ResourceType>UPLOAD</ResourceType>"), "{text}");
     }
 }

@@ -240,6 +240,11 @@ impl Checker<'_> {
         if !named.etag.is_empty() && named.etag != row.etag {
             return Err(invalid(format!("its ETag is {}, not {}", row.etag, named.etag)));
         }
+        let is_kept = |named: &Checksum| row.checksums.iter().any(|kept| kept.algorithm == named.algorithm);
+        if let Some(foreign) = named.checksums.iter().find(|named| !is_kept(named)) {
+            let name = algorithm_name(foreign.algorithm());
+            return Err(ClientError::BadDigest(format!("{name}: part {number} has none")));
+        }
         if !part::has_checksums(&row.checksums, &named.checksums) {
             return Err(invalid("its checksum differs from the one that was given".to_owned()));
         }

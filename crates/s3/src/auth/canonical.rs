@@ -67,7 +67,8 @@ pub(crate) fn string_to_sign(
     format!("{ALGORITHM}\n{amz_date}\n{}\n{}", scope.text(), hex::encode(hash))
 }
 
-fn canonical_request(signable: &Signable<'_>, raw_path: bool) -> Vec<u8> {
+/// Returns the canonical request. `raw_path` is as for [`string_to_sign`].
+pub(crate) fn canonical_request(signable: &Signable<'_>, raw_path: bool) -> Vec<u8> {
     let mut request = Vec::with_capacity(512);
     request.extend_from_slice(signable.method.as_str().as_bytes());
     request.push(b'\n');

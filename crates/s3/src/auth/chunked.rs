@@ -33,6 +33,8 @@ pub(crate) enum ChunkError {
     Framing(&'static str),
     #[error("the body has {got} bytes, x-amz-decoded-content-length announced {announced}")]
     Length { got: u64, announced: u64 },
+    #[error("the trailers are malformed: {0}")]
+    Trailer(&'static str),
     #[error("the trailer {0} was announced and did not come")]
     MissingTrailer(String),
     #[error("the body ended before its last chunk")]
@@ -146,7 +148,9 @@ impl ChunkDecoder {
         match self.state {
             State::Done => {}
             // Some clients without trailers omit the empty line after the last chunk.
-            State::Trailers { bytes: 0 } if self.line.is_empty() => self.end_trailers()?,
+            State::Trailers { bytes: 0 } if self.line.is_empty() && self.announced_trailers.is_empty() => {
+                self.end_trailers()?;
+            }
             _ => return Err(ChunkError::Truncated),
         }
         if self.decoded != self.announced_len {
@@ -195,7 +199,8 @@ impl ChunkDecoder {
             return Ok(());
         }
         let line = std::mem::take(&mut self.line);
-        let text = line.strip_suffix(b"\r\n").or_else(|| line.strip_suffix(b"\n")).unwrap_or(&line);
+        let text =
+            line.strip_suffix(b"\r\n").ok_or(ChunkError::Framing("a line does not end with CR and LF"))?;
         match self.state {
             State::DataEnd if text.is_empty() => self.state = State::Head,
             State::DataEnd => return Err(ChunkError::Framing("a chunk is longer than its size says")),
@@ -220,6 +225,7 @@ impl ChunkDecoder {
         let size = is_size.then(|| u64::from_str_radix(size, 16).ok()).flatten();
         let size = size.ok_or(ChunkError::Framing("a chunk's size is not hexadecimal"))?;
         if self.signer.is_some() {
+            let signature = signature.filter(|signature| is_signature(signature));
             let signature = signature.ok_or(ChunkError::Framing("a chunk is not signed"))?;
             self.claimed = signature.as_bytes().to_vec();
         }
@@ -236,23 +242,42 @@ impl ChunkDecoder {
     }
 
     fn take_trailer(&mut self, line: &[u8]) -> Result<(), ChunkError> {
-        let broken = || ChunkError::Framing("a trailer is not `name:value`");
+        if line.contains(&b'\r') {
+            return Err(ChunkError::Framing("a line ends with CR alone"));
+        }
+        let broken = || ChunkError::Trailer("a trailer is not `name:value`");
         let line = std::str::from_utf8(line).map_err(|_| broken())?;
         let (name, value) = line.split_once(':').ok_or_else(broken)?;
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
         if name == "x-amz-trailer-signature" {
+            if !is_signature(value) {
+                return Err(ChunkError::Framing(
+                    "the signature of the trailers is not 64 hexadecimal digits",
+                ));
+            }
             self.trailer_signature = Some(value.as_bytes().to_vec());
             return Ok(());
         }
         if !self.announced_trailers.contains(&name) {
-            return Err(ChunkError::Framing("a trailer was not announced in x-amz-trailer"));
+            return Err(self.unannounced());
         }
         let header = HeaderName::try_from(&name).map_err(|_| broken())?;
         self.trailer_lines.extend([&name, ":", value, "\n"]);
         if self.trailers.insert(header, HeaderValue::from_str(value).map_err(|_| broken())?).is_some() {
-            return Err(ChunkError::Framing("a trailer came twice"));
+            return Err(ChunkError::Trailer("a trailer came twice"));
         }
         Ok(())
+    }
+
+    /// Returns why a trailer that was not announced is refused: if all that were have come, a signed body must go on with
+    /// their signature.
+    fn unannounced(&self) -> ChunkError {
+        let is_complete = !self.announced_trailers.is_empty()
+            && self.announced_trailers.iter().all(|name| self.trailers.contains_key(name.as_str()));
+        match is_complete && self.signer.is_some() {
+            true => ChunkError::Framing("the trailers are not followed by their signature"),
+            false => ChunkError::Trailer("a trailer was not announced in x-amz-trailer"),
+        }
     }
 
     fn end_trailers(&mut self) -> Result<(), ChunkError> {
@@ -267,4 +292,9 @@ impl ChunkDecoder {
         self.state = State::Done;
         Ok(())
     }
+}
+
+/// Whether a text has the form of a signature.
+fn is_signature(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

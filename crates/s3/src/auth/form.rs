@@ -3,10 +3,10 @@
 
 use subtle::ConstantTimeEq;
 
-use super::SignatureContext;
 use super::canonical::{ALGORITHM, hmac};
 use super::request::{check_region, parse_credential, parse_hash, secrets_of, usable};
 use super::version_2::hmac_sha1;
+use super::{SignatureContext, check_token, mismatch};
 use crate::refusal::Refusal;
 
 /// Returns the access key that a form claims, whether or not its signature is right: for the audit log.
@@ -64,14 +64,17 @@ async fn verify_version_4<'a>(
         return Err(invalid("the credential's date is not that of X-Amz-Date"));
     }
     let policy = required(&field, "policy")?;
-    let claimed = parse_hash(required(&field, "x-amz-signature")?);
-    let claimed = claimed.ok_or_else(|| invalid("X-Amz-Signature is not hexadecimal"))?;
+    let signature = required(&field, "x-amz-signature")?;
     let secrets = secrets_of(context.keys, &access_key).await?;
-    let fits =
-        |secret: &str| bool::from(hmac(&*scope.signing_key(secret), policy.as_bytes()).ct_eq(&claimed));
-    match usable(&secrets, context.now).any(fits) {
+    check_token(field("x-amz-security-token"))?;
+    let fits = |claimed: [u8; 32]| {
+        let mut computed =
+            usable(&secrets, context.now).map(|secret| hmac(&*scope.signing_key(secret), policy.as_bytes()));
+        computed.any(|computed| bool::from(computed.ct_eq(&claimed)))
+    };
+    match parse_hash(signature).is_some_and(fits) {
         true => Ok(access_key),
-        false => Err(mismatch()),
+        false => Err(mismatch(&access_key, signature, policy)),
     }
 }
 
@@ -81,20 +84,12 @@ async fn verify_version_2<'a>(
 ) -> Result<String, Refusal> {
     let access_key = required(&field, "awsaccesskeyid")?;
     let policy = required(&field, "policy")?;
-    let claimed = required(&field, "signature")?;
-    let claimed = base64_simd::STANDARD.decode_to_vec(claimed).unwrap_or_default();
+    let signature = required(&field, "signature")?;
+    let claimed = base64_simd::STANDARD.decode_to_vec(signature).unwrap_or_default();
     let secrets = secrets_of(context.keys, access_key).await?;
     let fits = |secret: &str| bool::from(hmac_sha1(secret.as_bytes(), policy).ct_eq(&claimed));
     match usable(&secrets, context.now).any(fits) {
         true => Ok(access_key.to_owned()),
-        false => Err(mismatch()),
+        false => Err(mismatch(access_key, signature, policy)),
     }
-}
-
-fn mismatch() -> Refusal {
-    Refusal::denied(
-        "SignatureDoesNotMatch",
-        "The request signature we calculated does not match the signature you provided. Check your key and \
-         signing method.",
-    )
 }

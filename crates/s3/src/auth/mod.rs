@@ -53,6 +53,29 @@ impl SignatureContext<'_> {
     }
 }
 
+/// Returns the refusal of the signature `claimed`. Its document says what was to be signed, as S3's does, so that the
+/// author of a client can compare. All of it comes from the request itself.
+fn mismatch(access_key: &str, claimed: &str, string_to_sign: &str) -> Refusal {
+    let bytes: Vec<String> = string_to_sign.bytes().map(|byte| format!("{byte:02x}")).collect();
+    Refusal::denied(
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check your key and \
+         signing method.",
+    )
+    .with("AWSAccessKeyId", access_key)
+    .with("StringToSign", string_to_sign)
+    .with("SignatureProvided", claimed)
+    .with("StringToSignBytes", bytes.join(" "))
+}
+
+/// Refuses a session token: every access key is permanent here.
+fn check_token(token: Option<&str>) -> Result<(), Refusal> {
+    match token.unwrap_or_default() {
+        "" => Ok(()),
+        _ => Err(Refusal::bad("InvalidToken", "The provided token is malformed or otherwise invalid.")),
+    }
+}
+
 /// Maximum difference between a request's date and the server's clock, either way.
 pub const MAX_SKEW_SECONDS: u64 = 15 * 60;
 /// Maximum lifetime of a presigned URL: seven days.

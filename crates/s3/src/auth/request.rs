@@ -4,10 +4,12 @@ use http::HeaderMap;
 use http::request::Parts;
 use subtle::ConstantTimeEq;
 
-use super::canonical::{ALGORITHM, Scope, Signable, UNSIGNED_PAYLOAD, hmac, string_to_sign};
+use super::canonical::{
+    ALGORITHM, Scope, Signable, UNSIGNED_PAYLOAD, canonical_request, hmac, string_to_sign,
+};
 use super::chunked::ChunkSigner;
 use super::date::{format_amz_date, parse_amz_date};
-use super::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS, SignatureContext, version_2};
+use super::{MAX_EXPIRES_SECONDS, MAX_SKEW_SECONDS, SignatureContext, check_token, mismatch, version_2};
 use crate::keys::{KeyStore, Secrets};
 use crate::refusal::Refusal;
 
@@ -35,7 +37,8 @@ struct Claim {
     access_key: String,
     scope: Scope,
     signed_headers: Vec<String>,
-    signature: [u8; 32],
+    /// In hexadecimal digits, if it is a signature at all.
+    signature: String,
     amz_date: String,
 }
 
@@ -44,7 +47,12 @@ pub(crate) fn is_signed(parts: &Parts) -> bool {
     const NAMES: [&str; 4] = ["X-Amz-Signature", "X-Amz-Algorithm", "AWSAccessKeyId", "Signature"];
     let query = parts.uri.query().unwrap_or("");
     let mut names = query.split('&').map(|parameter| parameter.split('=').next().unwrap_or(""));
-    parts.headers.contains_key(http::header::AUTHORIZATION) || names.any(|name| NAMES.contains(&name))
+    authorization_of(&parts.headers).is_some() || names.any(|name| NAMES.contains(&name))
+}
+
+/// Returns the Authorization header. An empty one authorises nothing.
+fn authorization_of(headers: &HeaderMap) -> Option<&http::HeaderValue> {
+    headers.get(http::header::AUTHORIZATION).filter(|authorization| !authorization.is_empty())
 }
 
 /// Returns the access key that a request claims, whether or not its signature is right: for the audit log.
@@ -69,7 +77,7 @@ pub(crate) async fn verify(
 ) -> Result<VerifiedRequest, Refusal> {
     let SignatureContext { keys, region, now, .. } = *context;
     let query = parts.uri.query().unwrap_or("");
-    if let Some(authorization) = parts.headers.get(http::header::AUTHORIZATION) {
+    if let Some(authorization) = authorization_of(&parts.headers) {
         let authorization = authorization.to_str().map_err(|_| malformed("it is not ASCII"))?;
         return verify_header(parts, query, authorization, keys, region, now).await;
     }
@@ -128,7 +136,12 @@ async fn verify_header(
         PayloadKind::Chunked { signed, trailer } => {
             let Seed { key, .. } = seed;
             let signer = signed.then(|| {
-                Box::new(ChunkSigner::new(key, &claim.amz_date, &claim.scope, hex::encode(claim.signature)))
+                Box::new(ChunkSigner::new(
+                    key,
+                    &claim.amz_date,
+                    &claim.scope,
+                    claim.signature.to_ascii_lowercase(),
+                ))
             });
             Payload::Chunked { signer, trailer }
         }
@@ -214,6 +227,8 @@ async fn check_signature(
     now: u64,
 ) -> Result<Seed, Refusal> {
     let secrets = secrets_of(keys, &claim.access_key).await?;
+    check_token(header(&parts.headers, "x-amz-security-token"))?;
+    check_token(query_value(query, "X-Amz-Security-Token").as_deref())?;
     let signable = Signable {
         method: &parts.method,
         path: parts.uri.path(),
@@ -226,19 +241,20 @@ async fn check_signature(
     // Some clients send reserved characters unencoded and sign them so.
     let raw = parts.uri.path().bytes().any(|byte| !is_canonical(byte));
     let raw = raw.then(|| string_to_sign(&signable, &claim.amz_date, &claim.scope, true));
-    for secret in usable(&secrets, now) {
-        let key = claim.scope.signing_key(secret);
-        for text in [Some(&encoded), raw.as_ref()].into_iter().flatten() {
-            if bool::from(hmac(&*key, text.as_bytes()).ct_eq(&claim.signature)) {
-                return Ok(Seed { key });
+    // What is not hexadecimal is no signature of anything.
+    if let Some(claimed) = parse_hash(&claim.signature) {
+        for secret in usable(&secrets, now) {
+            let key = claim.scope.signing_key(secret);
+            for text in [Some(&encoded), raw.as_ref()].into_iter().flatten() {
+                if bool::from(hmac(&*key, text.as_bytes()).ct_eq(&claimed)) {
+                    return Ok(Seed { key });
+                }
             }
         }
     }
-    Err(Refusal::denied(
-        "SignatureDoesNotMatch",
-        "The request signature we calculated does not match the signature you provided. Check your key and \
-         signing method.",
-    ))
+    let canonical = canonical_request(&signable, false);
+    let refusal = mismatch(&claim.access_key, &claim.signature, &encoded);
+    Err(refusal.with("CanonicalRequest", String::from_utf8_lossy(&canonical)))
 }
 
 /// Returns the secrets of an access key, or the refusal of an unknown one.
@@ -311,7 +327,7 @@ pub(super) fn parse_hash(text: &str) -> Option<[u8; 32]> {
 /// Parses `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`
 fn parse_authorization(text: &str, headers: &HeaderMap) -> Result<Claim, Refusal> {
     let Some(fields) = text.strip_prefix(ALGORITHM).filter(|rest| rest.starts_with([' ', '\t'])) else {
-        return Err(not_version_4());
+        return Err(not_version_4(text));
     };
     let field = |field_name: &str| {
         let mut pairs = fields.split(',').filter_map(|field| field.trim().split_once('='));
@@ -322,11 +338,12 @@ fn parse_authorization(text: &str, headers: &HeaderMap) -> Result<Claim, Refusal
     let (access_key, scope) = parse_credential(credential).map_err(malformed)?;
     let signed_headers = field("SignedHeaders").ok_or_else(|| missing("SignedHeaders"))?;
     let signature = field("Signature").ok_or_else(|| missing("Signature"))?;
-    let signature = parse_hash(signature).ok_or_else(|| malformed("Signature is not hexadecimal"))?;
     let amz_date = match header(headers, "x-amz-date") {
-        Some(date) => date.to_owned(),
-        None => header(headers, "date").and_then(date_header).ok_or_else(no_date)?,
+        Some(date) => Some(date.to_owned()).filter(|date| parse_amz_date(date).is_some()),
+        None => header(headers, "date").and_then(date_header),
     };
+    let amz_date = amz_date.ok_or_else(no_date)?;
+    let signature = signature.to_owned();
     if !amz_date.starts_with(&scope.date) {
         return Err(malformed("the credential's date is not that of x-amz-date"));
     }
@@ -361,8 +378,7 @@ fn parse_presigned(query: &str) -> Result<(Claim, u64), Refusal> {
         return Err(query_error("the credential's date is not that of X-Amz-Date"));
     }
     let signed_headers = parse_signed_headers(&value("X-Amz-SignedHeaders")?);
-    let signature = parse_hash(&value("X-Amz-Signature")?);
-    let signature = signature.ok_or_else(|| query_error("X-Amz-Signature is not hexadecimal"))?;
+    let signature = value("X-Amz-Signature")?;
     Ok((Claim { access_key, scope, signed_headers, signature, amz_date }, expires))
 }
 
@@ -432,9 +448,20 @@ fn no_date() -> Refusal {
     Refusal::denied("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
 }
 
-fn not_version_4() -> Refusal {
-    Refusal::bad(
-        "InvalidRequest",
-        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
-    )
+/// Returns the refusal of an Authorization header of another scheme. Version 2 has a code of its own.
+fn not_version_4(authorization: &str) -> Refusal {
+    const LONGEST_ECHO: usize = 128;
+    let (scheme, fields) = authorization.trim().split_once(' ').unwrap_or((authorization, ""));
+    if scheme == "AWS" {
+        return Refusal::bad(
+            "InvalidRequest",
+            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
+        );
+    }
+    let message = match fields {
+        "" => "Authorization header is invalid -- one and only one ' ' (space) required.",
+        _ => "Unsupported Authorization Type",
+    };
+    let echo: String = scheme.chars().take(LONGEST_ECHO).collect();
+    Refusal::bad("InvalidArgument", message).with("ArgumentName", "Authorization").with("ArgumentValue", echo)
 }

@@ -58,8 +58,8 @@ pub(crate) fn is_form(parts: &Parts) -> bool {
 /// MethodNotAllowed.
 pub(crate) fn check_address(address: &Address) -> Result<(), Refusal> {
     if address.bucket.is_empty() || !address.key.is_empty() {
-        let message = "The specified method is not allowed against this resource.";
-        return Err(Refusal::new(http::StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
+        let resource = if address.bucket.is_empty() { "SERVICE" } else { "OBJECT" };
+        return Err(Refusal::method_not_allowed(&Method::POST, resource, "GET, HEAD, PUT, DELETE"));
     }
     Ok(())
 }

@@ -13,6 +13,25 @@ use crate::xml::{escape_into, legible};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnquotedEtag;
 
+/// What an answer has instead of what s3s writes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Instead {
+    pub status: Option<StatusCode>,
+    /// `Expires` as the request wrote it; s3s writes it as a date of its own.
+    pub expires: Option<HeaderValue>,
+}
+
+impl Instead {
+    fn apply(self, response: &mut Response<Body>) {
+        if let Some(status) = self.status {
+            *response.status_mut() = status;
+        }
+        if let Some(expires) = self.expires {
+            response.headers_mut().insert(header::EXPIRES, expires);
+        }
+    }
+}
+
 /// What a request asked, as far as its answer repeats it.
 pub(super) struct Asked {
     pub method: Method,
@@ -28,6 +47,9 @@ impl Asked {
         // SDKs and tools learn the region from it before they can sign, also from a refusal.
         if is_head_bucket && let Ok(region) = HeaderValue::try_from(region) {
             response.headers_mut().entry("x-amz-bucket-region").or_insert(region);
+        }
+        if let Some(instead) = response.extensions_mut().remove::<Instead>() {
+            instead.apply(response);
         }
         // Objects are streams and have no bytes here, whatever their type.
         let Some(body) = response.body().bytes().filter(|body| is_xml(body)) else { return };
@@ -62,13 +84,17 @@ impl Asked {
             }
         };
         let id = trace.request_id();
-        for (name, text) in [
+        // s3s keeps nothing but the code and the message of why a body was refused.
+        let refusal = trace.body_refusal().filter(|refusal| refusal.code == code);
+        let details = refusal.map(|refusal| refusal.details).unwrap_or_default();
+        let details = details.iter().map(|(name, text)| (*name, text));
+        for (name, text) in details.chain([
             ("BucketName", &self.address.bucket),
             ("Key", &self.address.key),
             ("Resource", &self.path),
             ("RequestId", &id),
             ("HostId", &id),
-        ] {
+        ]) {
             let start = format!("<{name}>");
             if text.is_empty() || xml.contains(&start) {
                 continue;

@@ -19,6 +19,9 @@ pub(super) fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &
 }
 
 /// Removes the aws-chunked framing from the headers. Returns the length of the decoded body; 0 for one without framing.
+///
+/// # Errors
+/// 411 without that length, or with one that is no number.
 pub(super) fn unframe(parts: &mut Parts, payload: &Payload) -> Result<u64, Refusal> {
     let missing = || {
         let message = "You must provide the Content-Length HTTP header.";
@@ -27,11 +30,8 @@ pub(super) fn unframe(parts: &mut Parts, payload: &Payload) -> Result<u64, Refus
     if !matches!(payload, Payload::Chunked { .. }) {
         return Ok(0);
     }
-    let decoded = parts.headers.get("x-amz-decoded-content-length").ok_or_else(missing)?;
-    let decoded: u64 =
-        decoded.to_str().ok().and_then(|len| len.parse().ok()).ok_or_else(|| {
-            Refusal::bad("InvalidArgument", "x-amz-decoded-content-length is not a number.")
-        })?;
+    let decoded = parts.headers.get("x-amz-decoded-content-length");
+    let decoded = decoded.and_then(|len| len.to_str().ok()?.parse().ok()).ok_or_else(missing)?;
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(decoded));
     Ok(decoded)
 }
@@ -66,7 +66,9 @@ fn join_lines(headers: &mut HeaderMap) {
         .collect();
     for name in repeated {
         let lines: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
-        if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b", "[..])) {
+        // S3 joins metadata with a comma alone.
+        let separator = if name.as_str().starts_with("x-amz-meta-") { "," } else { ", " };
+        if let Ok(joined) = HeaderValue::from_bytes(&lines.join(separator.as_bytes())) {
             headers.insert(name, joined);
         }
     }
@@ -261,7 +263,7 @@ mod tests {
             ],
         );
         assert_eq!(headers[header::CACHE_CONTROL], "no-cache, max-age=1");
-        assert_eq!(headers["x-amz-meta-a"], "1, 2");
+        assert_eq!(headers["x-amz-meta-a"], "1,2");
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::trace::Trace;
 use crate::translate::{RequestContext, Translator};
 
 use answer::Asked;
-pub(crate) use answer::UnquotedEtag;
+pub(crate) use answer::{Instead, UnquotedEtag};
 use prepare::PreparedRequest;
 
 /// Reports for the health paths whether the store can serve.

@@ -81,11 +81,15 @@ impl Gateway {
         peer: &Arc<Peer>,
         address: Address,
     ) -> Result<PreparedRequest, Refusal> {
+        if !auth::is_signed(&parts) {
+            return Err(unsigned(&parts, &address, trace));
+        }
         let (identity, payload, in_flight) = self.verify_signature(&mut parts, trace).await?;
         peer.recognise();
         let payer = peer.payer(&identity.access_key);
         let documents = self.shared.documents.used_by(payer, peer);
         let operation = resolved(&parts, &address, false, trace)?;
+        check_frames(operation, &payload)?;
         self.mark_elsewhere(operation, &mut parts, &address, &identity)?;
         let headers = set_apart(&mut parts);
         if let Some(source) = parts.headers.get("x-amz-copy-source").and_then(|source| source.to_str().ok()) {
@@ -278,6 +282,15 @@ fn mark_batch(
     Some(kind)
 }
 
+/// Refuses unsigned frames around a document. S3 knows them for objects and parts only.
+fn check_frames(operation: &Operation, payload: &Payload) -> Result<(), Refusal> {
+    let is_framed = matches!(payload, Payload::Chunked { signer: None, .. });
+    match is_framed && operation.body != operations::RequestBody::Stream {
+        false => Ok(()),
+        true => Err(Refusal::bad("InvalidRequest", "The value of x-amz-content-sha256 header is invalid.")),
+    }
+}
+
 /// Returns the names of the trailers that follow the body.
 fn announced_trailers(headers: &HeaderMap, payload: &Payload) -> Vec<String> {
     match payload {
@@ -300,6 +313,15 @@ fn resolved(
     trace.set_operation(operation.name);
     check_conditions(operation, &parts.headers)?;
     Ok(operation)
+}
+
+/// Returns the refusal of a request without a signature. What is no operation is refused as such, as in S3: that follows
+/// from the request alone.
+fn unsigned(parts: &Parts, address: &Address, trace: &Trace) -> Refusal {
+    match resolved(parts, address, false, trace) {
+        Ok(_) => Refusal::anonymous(),
+        Err(refusal) => refusal,
+    }
 }
 
 /// Checks the declared length of a body that is to be held in memory.

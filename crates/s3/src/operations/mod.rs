@@ -26,6 +26,7 @@ use crate::refusal::Refusal;
 pub(crate) use conditions::{check_conditions, is_condition};
 pub(crate) use resolve::{Asked, resolve};
 pub(crate) use table::OPERATIONS;
+pub use table::RESPONSE_PARAMETERS;
 
 /// HTTP method of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

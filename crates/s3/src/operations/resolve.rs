@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::table::DIALECTS;
 use super::{OPERATIONS, Operation, Server, Target, Verb};
@@ -95,8 +95,9 @@ impl Parameters {
 /// Returns the operation that a request asks for.
 ///
 /// # Errors
-/// 501 if there is none, or if the request has something that could select another operation. 400 for a part or a version
-/// of an operation that is of neither, and for a parameter that is there twice.
+/// 501 if the request has something that could select another operation. 400 for a part or a version of an operation that
+/// is of neither, for a copy source where nothing is copied, and for a parameter that is there twice. 405 for a method that
+/// the resource does not have, 412 for a POST to a bucket that is no form.
 pub(crate) fn resolve(asked: &Asked<'_>) -> Result<&'static Operation, Refusal> {
     let parameters = Parameters::decode(asked.query);
     let (verb, target) = (asked.verb(), asked.target());
@@ -108,25 +109,39 @@ pub(crate) fn resolve(asked: &Asked<'_>) -> Result<&'static Operation, Refusal> 
     let selected = candidates.filter(|row| parameters.select(row, asked.headers));
     let found = selected.max_by_key(|row| row.selectors.len() + usize::from(row.header.is_some()));
     for (name, value) in &parameters.0 {
-        check_parameter(found, verb, name, value, &parameters)?;
+        check_parameter(asked, found, (name, value), &parameters)?;
     }
     for header in asked.headers.keys().map(http::HeaderName::as_str) {
         if SELECTING_HEADERS.contains(header) && found.is_none_or(|row| row.header != Some(header)) {
-            return Err(refused(found, header));
+            return Err(unfit_header(found, header));
         }
     }
-    found.ok_or_else(|| Refusal::not_implemented("This request is no operation that is available here."))
+    found.ok_or_else(|| no_operation(asked))
+}
+
+/// Returns the refusal of a request that nothing but its method and its resource speak against.
+fn no_operation(asked: &Asked<'_>) -> Refusal {
+    let (resource, allow) = match asked.target() {
+        Target::Service => ("SERVICE", "GET"),
+        Target::Bucket if asked.method == Method::POST && !asked.is_form => {
+            let message = "At least one of the pre-conditions you specified did not hold";
+            return Refusal::new(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", message)
+                .with("Condition", "Bucket POST must be of the enclosure-type multipart/form-data");
+        }
+        Target::Bucket => ("BUCKET", "GET, HEAD, PUT, DELETE, POST"),
+        Target::Object => ("OBJECT", "GET, HEAD, PUT, DELETE"),
+    };
+    Refusal::method_not_allowed(asked.method, resource, allow)
 }
 
 /// Refuses a parameter that could mean something to `row`'s request and does not belong to `row`.
 fn check_parameter(
+    asked: &Asked<'_>,
     row: Option<&Operation>,
-    verb: Option<Verb>,
-    name: &str,
-    value: &str,
+    (name, value): (&str, &str),
     parameters: &Parameters,
 ) -> Result<(), Refusal> {
-    let changes = !matches!(verb, Some(Verb::Get | Verb::Head));
+    let changes = !matches!(asked.verb(), Some(Verb::Get | Verb::Head));
     if MEANINGFUL.contains(name) {
         if parameters.values(name).count() > 1 {
             let message = format!("The parameter {name} is there more than once.");
@@ -135,7 +150,7 @@ fn check_parameter(
         let is_of_row = row.is_some_and(|row| {
             row.selectors.iter().any(|selector| selector.name == name) || row.parameters.contains(&name)
         });
-        return if is_of_row { Ok(()) } else { Err(unfit(row, name)) };
+        return if is_of_row { Ok(()) } else { Err(unfit(asked, row, name)) };
     }
     let lower = name.to_ascii_lowercase();
     if HEADERS_IN_QUERY.contains(&lower.as_str()) || super::is_condition(&lower) {
@@ -165,21 +180,43 @@ fn is_operation_name(text: &str) -> bool {
 }
 
 /// Returns the refusal of a parameter that does not belong to `row`.
-fn unfit(row: Option<&Operation>, name: &str) -> Refusal {
+fn unfit(asked: &Asked<'_>, row: Option<&Operation>, name: &str) -> Refusal {
+    let is_get_of_object = asked.method == Method::GET && asked.target() == Target::Object;
     match name {
+        "uploads" if is_get_of_object => {
+            Refusal::bad("InvalidRequest", "Key is not expected for the GET method ?uploads subresource")
+        }
+        "versions" if is_get_of_object => {
+            Refusal::bad("InvalidRequest", "There is no such thing as the ?versions sub-resource for a key")
+        }
+        // A PUT of a part without its number: the upload itself has no PUT.
+        "uploadId" if asked.method == Method::PUT && row.is_some_and(|row| row.selectors.is_empty()) => {
+            Refusal::method_not_allowed(asked.method, "UPLOAD", "DELETE, POST, GET")
+        }
         "batch" => {
             Refusal::bad("InvalidArgument", "batch must be read, put or exists, in a POST to a bucket.")
         }
         "versionId" => Refusal::bad("InvalidArgument", "This operation does not accept a version-id."),
-        "partNumber" => Refusal::bad(
-            "InvalidArgument",
-            "This operation does not accept partNumber, or needs uploadId with it.",
-        ),
+        "partNumber" => {
+            let message = "This operation does not accept partNumber without uploadId";
+            Refusal::bad("InvalidArgument", message)
+        }
         "uploadId" => Refusal::bad(
             "InvalidArgument",
             "This operation does not accept uploadId, or needs partNumber with it.",
         ),
         name => refused(row, name),
+    }
+}
+
+/// Returns the refusal of a header that selects another operation than `row`.
+fn unfit_header(row: Option<&Operation>, header: &str) -> Refusal {
+    match header {
+        "x-amz-copy-source" => {
+            let message = "You can only specify a copy source header for copy requests.";
+            Refusal::bad("InvalidArgument", message)
+        }
+        header => refused(row, header),
     }
 }
 

@@ -5,10 +5,8 @@ use crate::batch::Kind;
 
 use Server::{Cleared, Empty, Nobody, NotSet, Translator};
 
-/// Parameters that replace headers of the answer to a read.
-const RESPONSE: &[&str] = &[
-    "versionId",
-    "partNumber",
+/// Parameters of a read, each of which replaces the header of the answer that it names after `response-`. Sorted.
+pub const RESPONSE_PARAMETERS: [&str; 6] = [
     "response-cache-control",
     "response-content-disposition",
     "response-content-encoding",
@@ -16,6 +14,17 @@ const RESPONSE: &[&str] = &[
     "response-content-type",
     "response-expires",
 ];
+/// Parameters of a read.
+const OF_OBJECT: [&str; RESPONSE_PARAMETERS.len() + 2] = {
+    let mut all = ["versionId"; RESPONSE_PARAMETERS.len() + 2];
+    all[1] = "partNumber";
+    let mut at = 0;
+    while at < RESPONSE_PARAMETERS.len() {
+        all[at + 2] = RESPONSE_PARAMETERS[at];
+        at += 1;
+    }
+    all
+};
 const VERSION: &[&str] = &["versionId"];
 const TOKEN: &[&str] = &["continuation-token"];
 
@@ -406,8 +415,8 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     bucket(Verb::Post, "WriteGetObjectResponse", "s3-object-lambda:WriteGetObjectResponse")
         .with_header("x-amz-request-route"),
     // Objects.
-    object(Verb::Get, "GetObject", "s3:GetObject").takes(RESPONSE).evaluates(OF_READ).by(Translator),
-    object(Verb::Head, "HeadObject", "s3:GetObject").takes(RESPONSE).evaluates(OF_READ).by(Translator),
+    object(Verb::Get, "GetObject", "s3:GetObject").takes(&OF_OBJECT).evaluates(OF_READ).by(Translator),
+    object(Verb::Head, "HeadObject", "s3:GetObject").takes(&OF_OBJECT).evaluates(OF_READ).by(Translator),
     object(Verb::Put, "PutObject", "s3:PutObject").evaluates(OF_WRITE).by(Translator).stream(),
     object(Verb::Delete, "DeleteObject", "s3:DeleteObject")
         .takes(VERSION)

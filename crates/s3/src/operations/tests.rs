@@ -119,12 +119,6 @@ fn what_nobody_serves_never_runs_as_the_plain_operation() {
         "GET /b?metadataConfiguration",
         "PUT /b?metadataJournalTable",
         "DELETE /b?metadataConfiguration",
-        "GET /b/k?uploads",
-        "POST /b/k",
-        "POST /b",
-        "PUT /",
-        "DELETE /",
-        "OPTIONS /b/k",
         "PUT /b/k?t%61gging&acl",
         "DELETE /b/k?%61cl",
         "DELETE /b/k?newer",
@@ -160,7 +154,9 @@ fn what_nobody_serves_never_runs_as_the_plain_operation() {
     }
     for request in [
         "PUT /b/k?partNumber=1",
-        "PUT /b/k?uploadId=u",
+        "GET /b/k?uploads",
+        "GET /b/k?versions",
+        "PUT /b/k?tagging&uploadId=u",
         "DELETE /b/k?partNumber=1",
         "POST /b/k?uploadId=u&partNumber=1",
         "PUT /b/k?versionId=v",
@@ -175,8 +171,15 @@ fn what_nobody_serves_never_runs_as_the_plain_operation() {
     }
     assert_eq!(served("PUT /b/k?renameObject", &["x-amz-rename-source"]), Err(501));
     assert_eq!(served("PUT /b/k", &["x-amz-rename-source"]), Err(501));
-    assert_eq!(served("DELETE /b/k", &["x-amz-copy-source"]), Err(501));
-    assert_eq!(served("GET /b/k?torrent", &[]), Err(405));
+    for request in ["DELETE /b/k", "GET /b", "PUT /b", "PUT /b/k?tagging", "POST /b/k?uploadId=u"] {
+        assert_eq!(served(request, &["x-amz-copy-source"]), Err(400), "{request}");
+    }
+    for request in
+        ["POST /b/k", "PUT /", "DELETE /", "OPTIONS /b/k", "PUT /b/k?uploadId=u", "GET /b/k?torrent"]
+    {
+        assert_eq!(served(request, &[]), Err(405), "{request}");
+    }
+    assert_eq!(served("POST /b", &[]), Err(412), "it is no form");
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Translator {
         request: S3Request<GetBucketAclInput>,
     ) -> S3Result<S3Response<GetBucketAclOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "GetBucketAcl", "s3:GetBucketAcl", resource)?;
+        let entered = self.enter(&request, "GetBucketAcl", resource)?;
         self.client.bucket(&request.input.bucket).await.map_err(|error| entered.fail(error))?;
         Ok(S3Response::new(GetBucketAclOutput { grants: Some(owners_full_control()), owner: Some(owner()) }))
     }
@@ -125,7 +125,7 @@ impl Translator {
         request: S3Request<PutBucketAclInput>,
     ) -> S3Result<S3Response<PutBucketAclOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "PutBucketAcl", "s3:PutBucketAcl", resource)?;
+        let entered = self.enter(&request, "PutBucketAcl", resource)?;
         let input = &request.input;
         self.client.bucket(&input.bucket).await.map_err(|error| entered.fail(error))?;
         let granted = input.grant_full_control.is_some()
@@ -143,7 +143,7 @@ impl Translator {
         request: S3Request<GetObjectAclInput>,
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "GetObjectAcl", "s3:GetObjectAcl", resource)?;
+        let entered = self.enter(&request, "GetObjectAcl", resource)?;
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         let head = GetRequest { bucket: input.bucket, key: input.key, ..GetRequest::default() };
@@ -160,7 +160,7 @@ impl Translator {
         request: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "PutObjectAcl", "s3:PutObjectAcl", resource)?;
+        let entered = self.enter(&request, "PutObjectAcl", resource)?;
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         let head = GetRequest { bucket: input.bucket, key: input.key, ..GetRequest::default() };

@@ -156,14 +156,17 @@ pub(super) fn storage_class(class: Option<StorageClass>) -> Result<String, Refus
 
 /// Parses tags as in the `x-amz-tagging` header: `a=1&b=2`, form-encoded.
 pub(super) fn parse_tags(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
-    let invalid =
-        || Refusal::bad("InvalidArgument", "The x-amz-tagging header is not a form-encoded tag list.");
+    let invalid = || {
+        let message = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters \
+                       without tag name duplicates.";
+        Refusal::bad("InvalidArgument", message)
+    };
     let mut tags = BTreeMap::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text: &str| crate::address::percent_decode(&text.replace('+', " ")).ok_or_else(invalid);
-        if tags.insert(decode(name)?, decode(value)?).is_some() {
-            return Err(duplicate_tag());
+        let decode = |text: &str| form_decode(text).ok_or_else(invalid);
+        if name.is_empty() || tags.insert(decode(name)?, decode(value)?).is_some() {
+            return Err(invalid());
         }
     }
     check_tags(&tags, MAX_TAGS)?;
@@ -174,16 +177,32 @@ pub(super) fn duplicate_tag() -> Refusal {
     Refusal::bad("InvalidTag", "Cannot provide multiple Tags with the same key")
 }
 
-/// Checks S3's bounds: `limit` tags, names of 1 to 128 and values of at most 256 characters.
+/// Decodes form-encoded text; `None` if it is not UTF-8, or a `%` has no two digits.
+fn form_decode(text: &str) -> Option<String> {
+    let is_encoded = |after: &str| {
+        after.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let is_valid = text.split('%').skip(1).all(is_encoded);
+    is_valid.then(|| crate::address::percent_decode(&text.replace('+', " "))).flatten()
+}
+
+/// Whether a character may be in a tag: letters, digits and white space of any script, and eight signs.
+fn is_of_tag(character: char) -> bool {
+    let is_space = character.is_whitespace() && !character.is_control();
+    character.is_alphanumeric() || is_space || "+-=._:/@".contains(character)
+}
+
+/// Checks S3's bounds: `limit` tags, names of 1 to 128 and values of at most 256 characters, all of which
+/// [may be in tags](is_of_tag).
 pub(super) fn check_tags(tags: &BTreeMap<String, String>, limit: usize) -> Result<(), Refusal> {
     if tags.len() > limit {
         return Err(Refusal::bad("BadRequest", format!("Tags cannot be more than {limit}")));
     }
     for (name, value) in tags {
-        if name.is_empty() || name.chars().count() > 128 {
+        if name.is_empty() || name.chars().count() > 128 || !name.chars().all(is_of_tag) {
             return Err(Refusal::bad("InvalidTag", "The TagKey you have provided is invalid"));
         }
-        if value.chars().count() > 256 {
+        if value.chars().count() > 256 || !value.chars().all(is_of_tag) {
             return Err(Refusal::bad("InvalidTag", "The TagValue you have provided is invalid"));
         }
         if name.starts_with("aws:") {
@@ -199,14 +218,18 @@ mod tests {
 
     #[test]
     fn tags_are_form_decoded_and_bounded() {
-        let tags = parse_tags("a=1&b+c=%C3%BC%26&d").unwrap();
+        let tags = parse_tags("&a=1&b+c=%C3%BC%2F&d&").unwrap();
         let pairs: Vec<(&str, &str)> = tags.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-        assert_eq!(pairs, [("a", "1"), ("b c", "ü&"), ("d", "")]);
-        assert_eq!(parse_tags("a=1&a=2").unwrap_err().code, "InvalidTag");
+        assert_eq!(pairs, [("a", "1"), ("b c", "ü/"), ("d", "")]);
+        for malformed in ["a=1&a=2", "=", "=1", "a%", "a=%f", "a=%ff"] {
+            assert_eq!(parse_tags(malformed).unwrap_err().code, "InvalidArgument", "{malformed}");
+        }
         let many: Vec<String> = (0..11).map(|number| format!("t{number}=")).collect();
         assert_eq!(parse_tags(&many.join("&")).unwrap_err().code, "BadRequest");
         assert_eq!(parse_tags(&format!("{}=", "k".repeat(129))).unwrap_err().code, "InvalidTag");
-        assert_eq!(parse_tags("aws:x=1").unwrap_err().code, "InvalidTag");
+        for refused in ["aws:x=1", "a?=1", "a=1*", "a=%26", "a=%0A", "a=\u{1F600}"] {
+            assert_eq!(parse_tags(refused).unwrap_err().code, "InvalidTag", "{refused}");
+        }
     }
 
     #[test]

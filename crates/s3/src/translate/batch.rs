@@ -73,7 +73,7 @@ impl S3Route for Translator {
 
 impl Translator {
     async fn batch_read(&self, mut request: S3Request<Body>, bucket: String) -> S3Result<S3Response<Body>> {
-        let entered = self.enter(&request, "BatchRead", "s3:GetObject", Resource::Bucket(&bucket))?;
+        let entered = self.enter(&request, "BatchRead", Resource::Bucket(&bucket))?;
         let json = request.input.take_bytes().unwrap_or_default();
         let batch: BatchRequest = parse(&json)?;
         entered.trace.add_keys(batch.items.0.iter().map(|item| item.key.as_str()));
@@ -107,7 +107,7 @@ impl Translator {
         bucket: String,
         documents: PoolUser,
     ) -> S3Result<S3Response<Body>> {
-        let entered = self.enter(&request, "BatchPut", "s3:PutObject", Resource::Bucket(&bucket))?;
+        let entered = self.enter(&request, "BatchPut", Resource::Bucket(&bucket))?;
         let profile = profile_of(&request.headers)?;
         let mut reader = Reader::new(request.input.boxed());
         let mut held = None;
@@ -150,7 +150,7 @@ impl Translator {
 
     /// Returns which keys have objects.
     async fn batch_exists(&self, mut request: S3Request<Body>, bucket: String) -> S3Result<S3Response<Body>> {
-        let entered = self.enter(&request, "BatchExists", "s3:GetObject", Resource::Bucket(&bucket))?;
+        let entered = self.enter(&request, "BatchExists", Resource::Bucket(&bucket))?;
         let json = request.input.take_bytes().unwrap_or_default();
         let BatchExists { keys, until_gap } = parse(&json)?;
         entered.trace.add_keys(keys.0.iter().map(String::as_str));

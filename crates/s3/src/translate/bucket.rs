@@ -28,7 +28,7 @@ impl Translator {
         request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "CreateBucket", "s3:CreateBucket", resource)?;
+        let entered = self.enter(&request, "CreateBucket", resource)?;
         let input = &request.input;
         check_new_bucket(input)?;
         let configuration = input.create_bucket_configuration.as_ref();
@@ -68,7 +68,7 @@ impl Translator {
         request: S3Request<HeadBucketInput>,
     ) -> S3Result<S3Response<HeadBucketOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "HeadBucket", "s3:ListBucket", resource)?;
+        let entered = self.enter(&request, "HeadBucket", resource)?;
         let bucket = self.client.bucket(&request.input.bucket).await.map_err(|error| entered.fail(error))?;
         let is_here = bucket.origin.is_none();
         let headers = volatile_header(bucket.profile.parse().ok().filter(|_| is_here));
@@ -82,7 +82,7 @@ impl Translator {
         request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "DeleteBucket", "s3:DeleteBucket", resource)?;
+        let entered = self.enter(&request, "DeleteBucket", resource)?;
         self.client.delete_bucket(&request.input.bucket).await.map_err(|error| entered.fail(error))?;
         Ok(S3Response::with_status(DeleteBucketOutput::default(), http::StatusCode::NO_CONTENT))
     }
@@ -92,7 +92,7 @@ impl Translator {
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "GetBucketLocation", "s3:GetBucketLocation", resource)?;
+        let entered = self.enter(&request, "GetBucketLocation", resource)?;
         self.client.bucket(&request.input.bucket).await.map_err(|error| entered.fail(error))?;
         // Never the region that the bucket was made with: clients sign their next requests with this one.
         let region = self.region.clone();
@@ -104,7 +104,7 @@ impl Translator {
         &self,
         request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        let entered = self.enter(&request, "ListBuckets", "s3:ListAllMyBuckets", Resource::Account)?;
+        let entered = self.enter(&request, "ListBuckets", Resource::Account)?;
         let input = request.input;
         let max = match input.max_buckets {
             None => MAX_BUCKETS,

@@ -149,7 +149,7 @@ impl Translator {
         mut request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "CopyObject", "s3:PutObject", resource)?;
+        let entered = self.enter(&request, "CopyObject", resource)?;
         let copy = copy_request(&entered, &request.headers, &mut request.input)?;
         let info = entered.client.copy(copy).await.map_err(|error| copy_failure(&entered, error))?;
         let mut result = CopyObjectResult {

@@ -145,7 +145,7 @@ impl Translator {
         request: S3Request<GetBucketCorsInput>,
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "GetBucketCors", "s3:GetBucketCORS", resource)?;
+        let entered = self.enter(&request, "GetBucketCors", resource)?;
         let bucket = self.client.bucket(&request.input.bucket).await.map_err(|error| entered.fail(error))?;
         let rules = parse_rules(&bucket.cors_xml);
         let rules = rules.ok_or_else(|| entered.fail(ClientError::NotSet("NoSuchCORSConfiguration")))?;
@@ -157,7 +157,7 @@ impl Translator {
         request: S3Request<PutBucketCorsInput>,
     ) -> S3Result<S3Response<PutBucketCorsOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "PutBucketCors", "s3:PutBucketCORS", resource)?;
+        let entered = self.enter(&request, "PutBucketCors", resource)?;
         check_rules(&request.input.cors_configuration.cors_rules)?;
         let xml = format_rules(&request.input.cors_configuration)?;
         let set = |bucket: &mut striate_meta::records::Bucket| bucket.cors_xml.clone_from(&xml);
@@ -170,7 +170,7 @@ impl Translator {
         request: S3Request<DeleteBucketCorsInput>,
     ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "DeleteBucketCors", "s3:PutBucketCORS", resource)?;
+        let entered = self.enter(&request, "DeleteBucketCors", resource)?;
         let clear = |bucket: &mut striate_meta::records::Bucket| bucket.cors_xml.clear();
         self.client.update_bucket(&request.input.bucket, clear).await.map_err(|error| entered.fail(error))?;
         Ok(S3Response::with_status(DeleteBucketCorsOutput::default(), http::StatusCode::NO_CONTENT))

@@ -36,7 +36,7 @@ impl Translator {
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "DeleteObject", "s3:DeleteObject", resource)?;
+        let entered = self.enter(&request, "DeleteObject", resource)?;
         // Every field is named, so that a condition that a later s3s parses is not dropped.
         let DeleteObjectInput {
             bucket,
@@ -63,7 +63,7 @@ impl Translator {
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "DeleteObjects", "s3:DeleteObject", resource)?;
+        let entered = self.enter(&request, "DeleteObjects", resource)?;
         let (bucket, delete) = (request.input.bucket, request.input.delete);
         if delete.objects.is_empty() || delete.objects.len() > MAX_OBJECTS {
             let message = format!("A DeleteObjects request names 1 to {MAX_OBJECTS} objects.");

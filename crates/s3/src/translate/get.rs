@@ -20,9 +20,10 @@ use super::{
     AuthorisedRequest, Translator, check_version, etag, etags_of, not_implemented, read_condition, timestamp,
     unix_seconds,
 };
+use crate::address::percent_decode;
 use crate::authorize::Resource;
 use crate::checksum::{self, set_checksum_fields};
-use crate::gateway::UnquotedEtag;
+use crate::gateway::{Instead, UnquotedEtag};
 use crate::refusal::Refusal;
 
 /// The body of an object's response, passed on without a copy.
@@ -135,6 +136,13 @@ fn expires_header(info: &ObjectInfo) -> HeaderMap {
     value.into_iter().map(|value| (http::header::EXPIRES, value)).collect()
 }
 
+/// Returns the value of `response-expires` as it was sent.
+fn asked_expires(uri: &http::Uri) -> Option<HeaderValue> {
+    let pairs = uri.query()?.split('&').filter_map(|parameter| parameter.split_once('='));
+    let (_, value) = pairs.into_iter().find(|(name, _)| *name == "response-expires")?;
+    HeaderValue::try_from(percent_decode(&value.replace('+', " "))?).ok()
+}
+
 /// Builds the client service's request from what GET and HEAD have in common.
 macro_rules! get_request {
     ($input:ident, $carried:expr, $requested:expr, $if_range:expr, $taken_bytes:expr) => {{
@@ -193,8 +201,9 @@ impl Translator {
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "GetObject", "s3:GetObject", resource)?;
+        let entered = self.enter(&request, "GetObject", resource)?;
         let if_range = range_version(&request.headers);
+        let instead = Instead { expires: asked_expires(&request.uri), ..Instead::default() };
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         refuse_customer_key(input.sse_customer_key.is_some())?;
@@ -213,7 +222,9 @@ impl Translator {
         };
         let left = range.end - range.start;
         output.body = Some(StreamingBlob::new(ObjectBody { stream: Mutex::new(object.body), left }));
-        Ok(S3Response::with_headers(output, headers))
+        let mut response = S3Response::with_headers(output, headers);
+        response.extensions.insert(instead);
+        Ok(response)
     }
 
     pub(super) async fn head(
@@ -221,8 +232,9 @@ impl Translator {
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "HeadObject", "s3:GetObject", resource)?;
+        let entered = self.enter(&request, "HeadObject", resource)?;
         let if_range = range_version(&request.headers);
+        let instead = Instead { expires: asked_expires(&request.uri), ..Instead::default() };
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         refuse_customer_key(input.sse_customer_key.is_some())?;
@@ -254,9 +266,10 @@ impl Translator {
         }
         if input.response_expires.is_some() {
             headers.remove(http::header::EXPIRES);
-            output.expires = input.response_expires;
         }
-        Ok(S3Response::with_headers(output, headers))
+        let mut response = S3Response::with_headers(output, headers);
+        response.extensions.insert(instead);
+        Ok(response)
     }
 
     pub(super) async fn attributes(
@@ -264,8 +277,7 @@ impl Translator {
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let action = "s3:GetObjectAttributes";
-        let entered = self.enter(&request, "GetObjectAttributes", action, resource)?;
+        let entered = self.enter(&request, "GetObjectAttributes", resource)?;
         let input = request.input;
         check_version(input.version_id.as_deref())?;
         let attribute_names = attribute_names(&input.object_attributes)?;

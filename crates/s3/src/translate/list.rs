@@ -88,7 +88,7 @@ impl Translator {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "ListObjectsV2", "s3:ListBucket", resource)?;
+        let entered = self.enter(&request, "ListObjectsV2", resource)?;
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let max_keys = page_size(input.max_keys, "max-keys")?;
@@ -129,7 +129,7 @@ impl Translator {
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "ListObjects", "s3:ListBucket", resource)?;
+        let entered = self.enter(&request, "ListObjects", resource)?;
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let max_keys = page_size(input.max_keys, "max-keys")?;
@@ -161,7 +161,7 @@ impl Translator {
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let entered = self.enter(&request, "ListObjectVersions", "s3:ListBucketVersions", resource)?;
+        let entered = self.enter(&request, "ListObjectVersions", resource)?;
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let max_keys = page_size(input.max_keys, "max-keys")?;

@@ -117,8 +117,8 @@ impl AuthorisedRequest {
 }
 
 impl Translator {
-    /// Begins an operation: checks that it is the resolved one, and authorises on `resource` what its row names.
-    fn begin<T>(
+    /// Begins an operation: checks that it is the resolved one, and authorises on `resource` the action that its row names.
+    fn enter<T>(
         &self,
         request: &S3Request<T>,
         operation: &'static str,
@@ -133,19 +133,6 @@ impl Translator {
         check_expected_owner(&request.headers)?;
         let client = self.client.paid_by(carried.payer);
         Ok(AuthorisedRequest { trace: Arc::clone(&carried.trace), identity, carried, client })
-    }
-
-    /// Begins an operation that needs `action`, which its row names too.
-    fn enter<T>(
-        &self,
-        request: &S3Request<T>,
-        operation: &'static str,
-        action: &'static str,
-        resource: Resource<'_>,
-    ) -> Result<AuthorisedRequest, S3Error> {
-        let entered = self.begin(request, operation, resource)?;
-        debug_assert_eq!(entered.carried.operation.action, action, "{operation}");
-        Ok(entered)
     }
 }
 

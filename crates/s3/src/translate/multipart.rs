@@ -58,7 +58,7 @@ impl Translator {
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
         let resource = Resource::Object(&bucket, &key);
-        let entered = self.enter(&request, "CreateMultipartUpload", "s3:PutObject", resource)?;
+        let entered = self.enter(&request, "CreateMultipartUpload", resource)?;
         let input = &mut request.input;
         refuse_unsupported!(input)?;
         let checksum = input.checksum_algorithm.as_ref();
@@ -97,7 +97,7 @@ impl Translator {
         mut request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
-        let entered = self.enter(&request, "UploadPart", "s3:PutObject", Resource::Object(&bucket, &key))?;
+        let entered = self.enter(&request, "UploadPart", Resource::Object(&bucket, &key))?;
         let input = &mut request.input;
         if input.sse_customer_key.is_some() {
             return Err(not_implemented("Server-side encryption is not available.").into());
@@ -125,7 +125,7 @@ impl Translator {
         request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "UploadPartCopy", "s3:PutObject", resource)?;
+        let entered = self.enter(&request, "UploadPartCopy", resource)?;
         let input = request.input;
         if input.copy_source_sse_customer_key.is_some() || input.sse_customer_key.is_some() {
             return Err(not_implemented("Server-side encryption is not available.").into());
@@ -193,7 +193,7 @@ impl Translator {
         request: S3Request<ListPartsInput>,
     ) -> S3Result<S3Response<ListPartsOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "ListParts", "s3:ListMultipartUploadParts", resource)?;
+        let entered = self.enter(&request, "ListParts", resource)?;
         let input = request.input;
         let max = page_size(input.max_parts, "max-parts")?;
         let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
@@ -225,8 +225,7 @@ impl Translator {
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         let resource = Resource::Bucket(&request.input.bucket);
-        let action = "s3:ListBucketMultipartUploads";
-        let entered = self.enter(&request, "ListMultipartUploads", action, resource)?;
+        let entered = self.enter(&request, "ListMultipartUploads", resource)?;
         let input = request.input;
         let encoded =
             input.encoding_type.as_ref().is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
@@ -269,7 +268,7 @@ impl Translator {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
         let resource = Resource::Object(&bucket, &key);
-        let entered = self.enter(&request, "CompleteMultipartUpload", "s3:PutObject", resource)?;
+        let entered = self.enter(&request, "CompleteMultipartUpload", resource)?;
         let input = &mut request.input;
         let named = input.multipart_upload.take().and_then(|named| named.parts).unwrap_or_default();
         if named.is_empty() || named.len() > MAX_PART_NUMBER as usize {
@@ -315,7 +314,7 @@ impl Translator {
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         let resource = Resource::Object(&request.input.bucket, &request.input.key);
-        let entered = self.enter(&request, "AbortMultipartUpload", "s3:AbortMultipartUpload", resource)?;
+        let entered = self.enter(&request, "AbortMultipartUpload", resource)?;
         let AbortMultipartUploadInput {
             bucket,
             key,
@@ -378,12 +377,15 @@ fn shown_part(part: PartInfo) -> Part {
 }
 
 fn completed_part(mut part: CompletedPart) -> Result<striate_client::CompletedPart, Refusal> {
-    let number = part.part_number.ok_or_else(|| Refusal::bad("MalformedXML", "A part has no number."))?;
-    Ok(striate_client::CompletedPart {
-        number: part_number(number)?,
-        checksums: checksum_fields!(part).parse()?,
-        etag: part.e_tag.map(ETag::into_value).unwrap_or_default(),
-    })
+    let missing = |what: &str| Refusal::bad("MalformedXML", format!("A part has no {what}."));
+    let number = part.part_number.ok_or_else(|| missing("number"))?;
+    let etag = part.e_tag.take().ok_or_else(|| missing("ETag"))?;
+    let checksums = checksum_fields!(part).parse().ok().filter(|checksums| checksums.len() <= 1);
+    let checksums = checksums.ok_or_else(|| {
+        let message = "Invalid Base64 or multiple checksums present in request";
+        Refusal::bad("InvalidArgument", message).with("ArgumentName", "Checksum")
+    })?;
+    Ok(striate_client::CompletedPart { number: part_number(number)?, checksums, etag: etag.into_value() })
 }
 
 #[cfg(test)]

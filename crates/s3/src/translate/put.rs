@@ -115,7 +115,7 @@ impl Translator {
         let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
         let by_form = request.extensions.get::<RequestContext>().is_some_and(|carried| carried.by_form);
         let operation = if by_form { "PostObject" } else { "PutObject" };
-        let entered = self.enter(&request, operation, "s3:PutObject", Resource::Object(&bucket, &key))?;
+        let entered = self.enter(&request, operation, Resource::Object(&bucket, &key))?;
         let input = &mut request.input;
         refuse_unsupported!(input)?;
         if input.write_offset_bytes.is_some() {

@@ -17,7 +17,7 @@ impl Translator {
         bucket: &str,
         operation: &'static str,
     ) -> S3Result<S3Response<O>> {
-        let entered = self.begin(request, operation, Resource::Bucket(bucket))?;
+        let entered = self.enter(request, operation, Resource::Bucket(bucket))?;
         self.client.bucket(bucket).await.map_err(|error| entered.fail(error))?;
         match entered.carried.operation.server {
             Server::NotSet(code) => Err(entered.fail(ClientError::NotSet(code))),

@@ -118,12 +118,16 @@ async fn trailers_that_are_wrong_missing_or_unannounced_store_nothing() {
     for (decoded, body, expected) in [
         (9, "9\r\n123456789\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n".to_owned(), (400, "BadDigest")),
         (9, "9\r\n123456789\r\n0\r\n\r\n".to_owned(), (400, "MalformedTrailerError")),
-        (9, format!("9\r\n123456789\r\n0\r\n{good}x-amz-meta-a:b\r\n\r\n"), (400, "InvalidRequest")),
+        (9, format!("9\r\n123456789\r\n0\r\n{good}x-amz-meta-a:b\r\n\r\n"), (400, "MalformedTrailerError")),
         (8, format!("9\r\n123456789\r\n0\r\n{good}\r\n"), (400, "IncompleteBody")),
         (10, format!("9\r\n123456789\r\n0\r\n{good}\r\n"), (400, "IncompleteBody")),
         (9, "9\r\n123456789\r\n".to_owned(), (400, "IncompleteBody")),
-        (9, format!("g\r\n123456789\r\n0\r\n{good}\r\n"), (400, "InvalidRequest")),
-        (9, format!("8\r\n123456789\r\n0\r\n{good}\r\n"), (400, "InvalidRequest")),
+        (9, format!("g\r\n123456789\r\n0\r\n{good}\r\n"), (400, "IncompleteBody")),
+        (9, format!("8\r\n123456789\r\n0\r\n{good}\r\n"), (400, "IncompleteBody")),
+        (9, format!("9\n123456789\r\n0\r\n{good}\r\n"), (400, "IncompleteBody")),
+        (9, "9\r\n123456789\r\n0\r\n".to_owned(), (400, "IncompleteBody")),
+        (9, format!("9\r\n123456789\r\n0\r\n{good}"), (400, "IncompleteBody")),
+        (9, "9\r\n123456789\r\n0\r\nno trailer\r\n\r\n".to_owned(), (400, "MalformedTrailerError")),
     ] {
         stores_nothing(&fixture, signed(&fixture, with_trailer(decoded, &body)), expected).await;
     }

@@ -108,8 +108,11 @@ async fn an_object_that_was_completed_over_tls_is_named_with_https() {
     send(Request::new("PUT", "/bucket")).await;
     let upload = element(&send(Request::new("POST", "/bucket/k?uploads")).await, "UploadId");
     send(Request::new("PUT", &format!("/bucket/k?partNumber=1&uploadId={upload}")).body(b"x")).await;
-    let parts = b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber></Part></CompleteMultipartUpload>";
-    let completed = send(Request::new("POST", &format!("/bucket/k?uploadId={upload}")).body(parts)).await;
+    // MD5 of "x".
+    let part = "<PartNumber>1</PartNumber><ETag>9dd4e461268c8034f5c8564e155c67a6</ETag>";
+    let parts = format!("<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>");
+    let complete = Request::new("POST", &format!("/bucket/k?uploadId={upload}")).body(parts.as_bytes());
+    let completed = send(complete).await;
     let location = element(&completed, "Location");
     assert!(location.starts_with("https://") && location.ends_with("/bucket/k"), "{location}");
 }
