@@ -199,7 +199,7 @@ fn unfit(asked: &Asked<'_>, row: Option<&Operation>, name: &str) -> Refusal {
         "versionId" => Refusal::bad("InvalidArgument", "This operation does not accept a version-id."),
         "partNumber" => {
             let message = "This operation does not accept partNumber without uploadId";
-            Refusal::bad("InvalidArgument", message)
+            Refusal::bad("InvalidArgument", message).with("ArgumentName", name).with("ArgumentValue", name)
         }
         "uploadId" => Refusal::bad(
             "InvalidArgument",

@@ -277,7 +277,7 @@ async fn a_forms_fields_describe_the_object_and_make_no_other_request_of_it() {
         ("Content-Type", "text/x"),
         ("Content-Disposition", "inline; filename=\"ü\""),
         ("x-amz-meta-Name", "värde"),
-        ("tagging", "<Tagging><TagSet><Tag><Key>a b</Key><Value>1&amp;2</Value></Tag></TagSet></Tagging>"),
+        ("tagging", "<Tagging><TagSet><Tag><Key>a b</Key><Value>1&#43;2</Value></Tag></TagSet></Tagging>"),
         ("x-amz-copy-source", "/bucket/source"),
         ("acl", "private"),
         ("success_action_status", "201"),
@@ -289,7 +289,7 @@ async fn a_forms_fields_describe_the_object_and_make_no_other_request_of_it() {
     assert_eq!(stored.header("content-disposition"), Some("inline; filename=\"ü\""));
     assert!(stored.header("x-amz-meta-name").is_some());
     let tags = fixture.send(Request::new("GET", "/bucket/k?tagging")).await;
-    assert_eq!((tags.element("Key"), tags.element("Value")), ("a b", "1&amp;2"));
+    assert_eq!((tags.element("Key"), tags.element("Value")), ("a b", "1+2"));
     let public = Anything::new(&[("key", "k"), ("acl", "public-read")]).version_4(&fixture.signer());
     assert_eq!(fixture.raw(public).await.error(), (400, "AccessControlListNotSupported"));
     let mut elsewhere = Anything::new(&[("key", "k")]).version_4(&fixture.signer());
