@@ -139,9 +139,8 @@ fn completion_checks_its_parts_and_leaves_the_upload_when_they_do_not_fit() {
             PartInfo { number: 4, ..last.clone() },
             PartInfo {
                 checksums: vec![Checksum {
-                    algorithm: 1,
-                    value: Bytes::from_static(b"1234"),
-                    composite: false,
+                    value: Bytes::from_static(b"12345678"),
+                    ..large.checksums[0].clone()
                 }],
                 ..large.clone()
             },
@@ -152,6 +151,9 @@ fn completion_checks_its_parts_and_leaves_the_upload_when_they_do_not_fit() {
                 "{error}"
             );
         }
+        let foreign = Checksum { algorithm: 1, value: Bytes::from_static(b"1234"), composite: false };
+        let error = complete(&[&PartInfo { checksums: vec![foreign], ..large.clone() }]).await;
+        assert!(matches!(error, ClientError::BadDigest(_)), "the part has no such checksum: {error}");
         for number in [0, MAX_PART_NUMBER + 1] {
             let error = upload(client, &id, number, b"x").await.unwrap_err();
             assert!(matches!(error, ClientError::InvalidArgument(_)), "{error}");
